@@ -37,7 +37,7 @@ from tuner.db.jobs import MODEL as MODEL_JOB
 from tuner.db.jobs import Job, NewJob
 from tuner.db.tasks import DESCRIPTION, LIBRARY, MAX_ERROR, MEASUREMENT, MODEL, NUMERICS, SHAPES
 from tuner.models.description import Description, Measurement, from_json, measurement_from
-from tuner.models.input_shapes import parse_shapes
+from tuner.models.files.input_shapes import parse_shapes
 from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
 from tuner.workload.workload import ModelNumerics
 

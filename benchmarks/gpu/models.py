@@ -19,11 +19,11 @@ from benchmarks.gpu.choose import chosen
 from tuner.errors import UsageError
 from tuner.export.kernel import ExportKernel, TargetName, arguments_of
 from tuner.lowering.cuda.nvcc import CudaCompiler
-from tuner.models.cuda_library import cuda_model_kernel
 from tuner.models.from_torch.reader import graph_of_program
-from tuner.models.fusion import fuse
 from tuner.models.graph import Graph
-from tuner.models.library import ModelNumbers
+from tuner.models.library.cuda_library import cuda_model_kernel
+from tuner.models.library.library import ModelNumbers
+from tuner.models.passes.fusion import fuse
 from tuner.models.workloads import workloads_of
 from tuner.runtime.cuda_model import ModelCopy, unpacked_model
 from tuner.runtime.cuda_module import CudaModule, Launch

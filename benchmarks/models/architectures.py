@@ -31,9 +31,9 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 from benchmarks.torch.apart import apart
 from benchmarks.torch.judging import NotRun, error_of, tensors_of
 from tuner.errors import TunerError
-from tuner.models.accuracy import TOLERANCE
-from tuner.models.evaluation import evaluate_graph
 from tuner.models.exported_program import read_exported
+from tuner.models.reference.accuracy import TOLERANCE
+from tuner.models.reference.evaluation import evaluate_graph
 
 MOST_PARAMETERS = 200_000_000
 WORDS, VOCABULARY, LAYERS, EXPERTS = 12, 128, 2, 4

@@ -27,11 +27,11 @@ from onnx.backend.test.loader import DATA_DIR
 from onnx.reference import ReferenceEvaluator
 
 from tuner.errors import TunerError
-from tuner.models.bounded_outputs import cut
-from tuner.models.evaluation import evaluate_graph
 from tuner.models.graph import check_graph
 from tuner.models.operators.formats import FORMATS
 from tuner.models.reading import read_graph
+from tuner.models.reference.bounded_outputs import cut
+from tuner.models.reference.evaluation import evaluate_graph
 
 RIGHT, WRONG = "right", "wrong"
 FIXED = "right with an input fixed"  # at its given value, because it decides a shape

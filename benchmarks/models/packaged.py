@@ -24,8 +24,8 @@ import numpy as np
 import onnxruntime
 
 from tuner.errors import TunerError
-from tuner.models.evaluation import evaluate_graph
 from tuner.models.importer import import_file
+from tuner.models.reference.evaluation import evaluate_graph
 from tuner.workload.bounded import first
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -15,7 +15,7 @@ from tuner.app.kernels.kernel import Kernel
 from tuner.db import promoted_kernels, targets, workloads
 from tuner.db.engine import open_database
 from tuner.export.artifacts import ArtifactStore
-from tuner.models.checking import sampled
+from tuner.models.executors.checking import sampled
 from tuner.runtime.loader import Array, Library, aligned_empty
 from tuner.settings import load_settings
 from tuner.workload.spec import from_document

@@ -32,7 +32,7 @@ import transformers as hub
 
 import tuner.torch  # noqa: F401  # makes the backend's name known
 from benchmarks.models.networks import NETWORKS
-from tuner.models.accuracy import relative_error
+from tuner.models.reference.accuracy import relative_error
 
 HEADER = """\
 | network | eager, ms | inductor, ms | tuner, ms | eager / tuner | inductor / tuner | error | inductor's first, s | tuner's first, s |

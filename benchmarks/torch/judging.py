@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tuner.models.accuracy import TOLERANCE
+from tuner.models.reference.accuracy import TOLERANCE
 
 
 class NotRun(BaseException):

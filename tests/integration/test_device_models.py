@@ -22,9 +22,9 @@ from tuner.db.engine import open_database
 from tuner.export.archive import library_in
 from tuner.export.artifacts import ArtifactStore
 from tuner.measure.device.runner import DeviceRunner
-from tuner.models.cpu_executor import CpuExecutor
-from tuner.models.device_calls import DeviceCalls
-from tuner.models.library import ModelNumbers
+from tuner.models.executors.cpu_executor import CpuExecutor
+from tuner.models.executors.device_calls import DeviceCalls
+from tuner.models.library.library import ModelNumbers
 from tuner.models.reading import read_graph
 from tuner.models.workloads import workloads_of
 from tuner.runtime.link import toolchain_for

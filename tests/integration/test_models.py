@@ -28,9 +28,9 @@ from tuner.db import artifacts, events, jobs, kernels, targets
 from tuner.db.engine import Database
 from tuner.export.artifacts import ArtifactStore
 from tuner.models.importer import import_model
+from tuner.models.library.region_cache import SYMBOL
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.elementwise import elementwise
-from tuner.models.region_cache import SYMBOL
 from tuner.runtime.loader import Library
 from tuner.settings import Settings, load_settings
 from tuner.workers.jobs.model_library import Model

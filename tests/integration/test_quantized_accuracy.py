@@ -10,11 +10,11 @@ import onnxruntime
 import pytest
 
 from tests.support.float_networks import Array, trained_classifier
-from tuner.models.evaluation import evaluate_graph
 from tuner.models.quantize.command import quantize_file
 from tuner.models.quantize.ranges import METHODS, Method
 from tuner.models.quantize.result import Options
 from tuner.models.reading import read_graph
+from tuner.models.reference.evaluation import evaluate_graph
 
 LOST = 0.005  # of the rows, at most
 

@@ -9,12 +9,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.random_graphs import graphs, inputs_of
-from tuner.models.equal_nodes import without_equal
 from tuner.models.errors import ModelRefused
-from tuner.models.evaluation import evaluate_graph
-from tuner.models.fusion import fuse
 from tuner.models.graph import Array, Graph, check_graph
-from tuner.models.memory import MemoryPlan, plan_memory
+from tuner.models.library.memory import MemoryPlan, plan_memory
+from tuner.models.passes.equal_nodes import without_equal
+from tuner.models.passes.fusion import fuse
+from tuner.models.reference.evaluation import evaluate_graph
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import Expression
 from tuner.workload.reference import evaluate

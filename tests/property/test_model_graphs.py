@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 
 from tests.support.random_graphs import graphs, inputs_of
-from tuner.models.equal_nodes import without_equal
-from tuner.models.evaluation import evaluate_graph
-from tuner.models.fusion import fuse
 from tuner.models.graph import Graph, check_graph
 from tuner.models.nodes import Scan, every_node, reads_of
+from tuner.models.passes.equal_nodes import without_equal
+from tuner.models.passes.fusion import fuse
+from tuner.models.reference.evaluation import evaluate_graph
 
 
 @settings(max_examples=100, deadline=None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.models.evaluation import evaluate_graph
 from tuner.models.graph import Array, Graph
+from tuner.models.reference.evaluation import evaluate_graph
 
 
 def graph_outputs(graph: Graph, inputs: Sequence[Array]) -> list[Array]:

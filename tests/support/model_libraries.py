@@ -11,7 +11,7 @@ from tests.support.targets import host_target
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import export_library
 from tuner.models.graph import Graph
-from tuner.models.library import ModelNumbers, model_kernel
+from tuner.models.library.library import ModelNumbers, model_kernel
 
 
 def exported(

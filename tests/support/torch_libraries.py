@@ -11,12 +11,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from tests.support.model_kernels import compiled
 from tests.support.targets import host_target
 from tuner.export.library import function_of
-from tuner.models.fusion import fuse
 from tuner.models.graph import Graph
-from tuner.models.library import ModelNumbers, model_kernel, with_replaced_inputs
-from tuner.models.pairs import with_small_pairs
-from tuner.models.parts import in_parts
-from tuner.models.region_cache import SYMBOL
+from tuner.models.library.library import ModelNumbers, model_kernel, with_replaced_inputs
+from tuner.models.library.region_cache import SYMBOL
+from tuner.models.passes.fusion import fuse
+from tuner.models.passes.pairs import with_small_pairs
+from tuner.models.passes.parts import in_parts
 from tuner.models.workloads import workloads_of
 from tuner.runtime.interfaces import DLPACK_EXCHANGE
 from tuner.runtime.link import link

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tuner.models.evaluation import evaluate_graph
 from tuner.models.from_torch.region import memory_order
+from tuner.models.reference.evaluation import evaluate_graph
 from tuner.torch.compiling import RegionFunction, compiled
 from tuner.torch.partition import EagerCall, Partition, Region, partition
 from tuner.torch.rebuilding import Function, of_pytorch, rebuilt

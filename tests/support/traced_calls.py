@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.models.evaluation import evaluate_graph
 from tuner.models.graph import Graph
+from tuner.models.reference.evaluation import evaluate_graph
 from tuner.trace.record import Library, Trace, TracedCall
 from tuner.trace.recorder.arguments import described
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import UsageError
-from tuner.models.backward import backward
 from tuner.models.exported_program import is_exported_program, read_exported
+from tuner.models.files.input_shapes import InputShapes
+from tuner.models.files.input_values import InputValues
 from tuner.models.graph import Graph
 from tuner.models.importer import import_file
-from tuner.models.input_shapes import InputShapes
-from tuner.models.input_values import InputValues
+from tuner.models.passes.backward import backward
 
 
 def grad_model(

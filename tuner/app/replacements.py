@@ -12,8 +12,8 @@ from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.library import function_of
 from tuner.models.graph_archive import packed
-from tuner.models.library import ModelNumbers, model_kernel
-from tuner.models.numerics import NumericsPolicy
+from tuner.models.library.library import ModelNumbers, model_kernel
+from tuner.models.tuning.numerics import NumericsPolicy
 from tuner.runtime.link import Function, link
 from tuner.settings import Settings
 from tuner.trace.record import Trace

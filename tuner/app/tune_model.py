@@ -24,13 +24,13 @@ from tuner.export.directory import check_replaceable
 from tuner.export.frameworks import checked_frameworks
 from tuner.export.naming import check_library_name
 from tuner.export.signature import KEY_FILE
-from tuner.models.evaluation import evaluate_outputs
 from tuner.models.exported_program import is_exported_program, read_exported
+from tuner.models.files.input_shapes import InputShapes
+from tuner.models.files.input_values import InputValues
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import packed
 from tuner.models.importer import import_file, read_file
-from tuner.models.input_shapes import InputShapes
-from tuner.models.input_values import InputValues
+from tuner.models.reference.evaluation import evaluate_outputs
 from tuner.search.strategies import StrategyName
 from tuner.settings import Settings, load_settings
 from tuner.workers.jobs.model_library import Model

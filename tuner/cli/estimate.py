@@ -80,8 +80,8 @@ def estimate(
 
 def _of_model(path: str, shapes: str) -> tuple[list[Workload], list[int]]:
     """The workloads of a model, and how often a call of it calls each."""
+    from tuner.models.files.input_shapes import parse_shapes
     from tuner.models.importer import import_file
-    from tuner.models.input_shapes import parse_shapes
     from tuner.models.workloads import workloads_of
 
     parts = workloads_of(import_file(Path(path), parse_shapes(shapes)))

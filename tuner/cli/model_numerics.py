@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tuner import units
 
 if TYPE_CHECKING:
-    from tuner.models.numerics import NumericsChoice, Tried
+    from tuner.models.tuning.numerics import NumericsChoice, Tried
 
 COLUMNS = ("fast calls", "time", "error", "chosen")
 _MOST_ALONE = 10  # rows of calls that were fast by themselves, those of most error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tuner import units
 
 if TYPE_CHECKING:
-    from tuner.models.kernel_race import KernelRace, Reselected
+    from tuner.models.tuning.kernel_race import KernelRace, Reselected
 
 COLUMNS = ("kernel", "calls", "by itself", "inside", "its call, before", "now", "gain")
 

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from tuner.app.models.tuned_model import TunedModel
     from tuner.cli.invocation import Invocation
     from tuner.db.engine import Database
+    from tuner.models.files.input_shapes import InputShapes
+    from tuner.models.files.input_values import InputValues
     from tuner.models.graph import Graph
-    from tuner.models.input_shapes import InputShapes
-    from tuner.models.input_values import InputValues
-    from tuner.models.shares import KernelShare
+    from tuner.models.tuning.shares import KernelShare
     from tuner.settings import Settings
     from tuner.target.target import Target
     from tuner.workers.jobs.model_library import Model
@@ -72,8 +72,8 @@ def tune_model(
     from tuner.export.directory import check_replaceable
     from tuner.export.frameworks import checked_frameworks
     from tuner.export.naming import check_library_name
+    from tuner.models.files.input_values import read_values
     from tuner.models.importer import import_file, read_file
-    from tuner.models.input_values import read_values
     from tuner.workers.jobs.model_library import Model
 
     loaded = invocation.settings(**flags)
@@ -209,7 +209,7 @@ def _exported(
 def _extents(shapes: str) -> tuple[dict[str, int | tuple[int, ...]], Batch | Listed | None]:
     """The extents and whole shapes in `shapes`, and the one range or list. Raises UsageError."""
     from tuner.app.models.family import Batch, Listed
-    from tuner.models.input_shapes import parse_shapes
+    from tuner.models.files.input_shapes import parse_shapes
 
     parts = [part.strip() for part in shapes.split(",") if part.strip()]
     ranged = [part for part in parts if ".." in part or "|" in part]

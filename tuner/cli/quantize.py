@@ -69,7 +69,7 @@ def quantize(
 ) -> None:
     """Writes a model of 8-bit integers that ONNX Runtime and tuner take, and says what each
     layer loses and gains. Layers that lose too much stay in float."""
-    from tuner.models.input_shapes import parse_shapes
+    from tuner.models.files.input_shapes import parse_shapes
     from tuner.models.quantize.command import quantize_file
 
     invocation = Invocation.here(context)

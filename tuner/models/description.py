@@ -13,7 +13,7 @@ from typing import Any
 
 from tuner.measure.statistics import disturbed
 from tuner.models.graph import Graph
-from tuner.models.memory import plan_memory
+from tuner.models.library.memory import plan_memory
 from tuner.models.nodes import Branch, Node, Scan
 from tuner.models.workloads import workload_of
 from tuner.workload.bounded import BoundedExtents, bounded_from

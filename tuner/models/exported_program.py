@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.models.equal_nodes import without_equal
 from tuner.models.errors import ModelRefused
-from tuner.models.fusion import fuse
 from tuner.models.graph import Graph
+from tuner.models.passes.equal_nodes import without_equal
+from tuner.models.passes.fusion import fuse
 
 
 def is_exported_program(source: object) -> bool:

@@ -11,13 +11,13 @@ from typing import BinaryIO
 from tuner.errors import TunerError
 from tuner.models.arrays import Array, arrays_from, arrays_to
 from tuner.models.errors import ModelRefused
+from tuner.models.files.input_shapes import InputShapes
+from tuner.models.files.input_values import InputValues
+from tuner.models.files.neighbours import with_neighbours
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import pack, unpacked
-from tuner.models.input_shapes import InputShapes
-from tuner.models.input_values import InputValues
-from tuner.models.neighbours import with_neighbours
 from tuner.models.process import TIMEOUT_S, ModelTooSlow, Payload, answer_of
-from tuner.models.verdict import Unjudged, Verdict, verdict_from
+from tuner.models.reference.verdict import Unjudged, Verdict, verdict_from
 
 LARGEST_FILE = (1 << 31) - 1  # bytes; the reader has the same bound
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tuner.models.input_shapes import InputShapes, shapes_from
-from tuner.models.input_values import InputValues
+from tuner.models.files.input_shapes import InputShapes, shapes_from
+from tuner.models.files.input_values import InputValues
 from tuner.models.process import ConfinedRequest, serve
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ def _answer(request: ConfinedRequest, payload: memoryview) -> bytes:
     of the file, of these values, and of what else the task takes but its last part."""
     # Nothing large is loaded before the process is confined.
     from tuner.models.arrays import arrays_from, arrays_to  # noqa: PLC0415
+    from tuner.models.files.onnx_file import read_model  # noqa: PLC0415
     from tuner.models.graph_archive import packed, unpacked  # noqa: PLC0415
-    from tuner.models.node_check import verdict_on  # noqa: PLC0415
-    from tuner.models.onnx_evaluation import evaluate  # noqa: PLC0415
-    from tuner.models.onnx_file import read_model  # noqa: PLC0415
-    from tuner.models.verdict import verdict_to  # noqa: PLC0415
+    from tuner.models.reference.node_check import verdict_on  # noqa: PLC0415
+    from tuner.models.reference.onnx_evaluation import evaluate  # noqa: PLC0415
+    from tuner.models.reference.verdict import verdict_to  # noqa: PLC0415
 
     shapes = shapes_from(request["shapes"])
     content, given, *more = _parts(payload, request["parts"])
@@ -58,10 +58,10 @@ def read_graph(
 
     Raises ModelRefused and WorkloadError.
     """
-    from tuner.models.equal_nodes import without_equal  # noqa: PLC0415
-    from tuner.models.fusion import fuse  # noqa: PLC0415
+    from tuner.models.files.onnx_file import read_model  # noqa: PLC0415  # loads onnx
     from tuner.models.graph_archive import is_packed, unpacked  # noqa: PLC0415
-    from tuner.models.onnx_file import read_model  # noqa: PLC0415  # loads onnx
+    from tuner.models.passes.equal_nodes import without_equal  # noqa: PLC0415
+    from tuner.models.passes.fusion import fuse  # noqa: PLC0415
 
     if is_packed(content):
         return fuse(unpacked(content))
@@ -71,7 +71,7 @@ def read_graph(
 
 def recorded(model: Any, values: InputValues) -> Graph:
     """The graph of a checked `ModelProto`, before fusion. The model is changed."""
-    from tuner.models.batch_norms import fold_batch_norms  # noqa: PLC0415  # loads onnx
+    from tuner.models.files.batch_norms import fold_batch_norms  # noqa: PLC0415  # loads onnx
     from tuner.models.from_onnx.reader import graph_of, without_functions  # noqa: PLC0415
 
     plain = without_functions(model)

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.models.graph import Graph
-from tuner.models.joints import inlined_within_bounds
 from tuner.models.nodes import calls
 from tuner.spaces.rewrite.algorithm import has_fast_rewritings
+from tuner.spaces.rewrite.stages import inlined_within_bounds
 from tuner.target.target import Target
 from tuner.workload.expression import Expression
 from tuner.workload.keys import workload_key

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import torch
 
-from tuner.models.accuracy import TOLERANCE, relative_error
-from tuner.models.region_cache import RaceResult
+from tuner.models.library.region_cache import RaceResult
+from tuner.models.reference.accuracy import TOLERANCE, relative_error
 from tuner.runtime.loader import LibraryError
 from tuner.torch.notices import Notices
 from tuner.torch.rebuilding import Function, replacing

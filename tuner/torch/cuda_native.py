@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tuner.models.graph import Graph
-from tuner.models.region_cache import SYMBOL
+from tuner.models.library.region_cache import SYMBOL
 from tuner.runtime.cuda_loader import ALIGNMENT, CudaLibrary, CudaLibraryError
 from tuner.runtime.loader import LibraryError
 from tuner.torch.layouts import Layouts, copied

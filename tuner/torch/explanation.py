@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from tuner.errors import TunerError, UsageError
 from tuner.models.from_torch.region import is_free
-from tuner.models.region_cache import RaceResult
+from tuner.models.library.region_cache import RaceResult
 from tuner.torch.compiling import by_pytorch, compiled
 from tuner.torch.layouts import layouts_of
 from tuner.torch.options import Options, options_from

@@ -11,7 +11,7 @@ import torch
 from torch._C._dynamo import guards
 
 from tuner.models.graph import Graph
-from tuner.models.region_cache import SYMBOL
+from tuner.models.library.region_cache import SYMBOL
 from tuner.runtime.loader import Library, LibraryError
 from tuner.torch.exchange import bound
 from tuner.torch.layouts import Layouts, copied

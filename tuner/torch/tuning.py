@@ -17,8 +17,8 @@ import torch
 
 from tuner.errors import TunerError
 from tuner.models.graph import Graph
-from tuner.models.numerics import NumericsPolicy
-from tuner.models.region_cache import CacheDamaged, RaceResult, RegionCache, region_key
+from tuner.models.library.region_cache import CacheDamaged, RaceResult, RegionCache, region_key
+from tuner.models.tuning.numerics import NumericsPolicy
 from tuner.settings import Settings
 from tuner.target.detect import parse_target
 from tuner.torch.call import RegionCall

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tuner.errors import TunerError
 from tuner.models.errors import ModelRefused
-from tuner.models.fusion import fuse
+from tuner.models.files.input_shapes import InputShapes
 from tuner.models.graph import Graph
 from tuner.models.importer import import_file
-from tuner.models.input_shapes import InputShapes
+from tuner.models.passes.fusion import fuse
 from tuner.models.workloads import ModelWorkload, workloads_of
 from tuner.trace.binding import Binding
 from tuner.trace.from_numpy import bound_numpy

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from tuner.workload.expression import Read, Scalar, rewrite
+from tuner.workload.expression import Read, Scalar, Stage, rewrite
 
 
 def rename_reads(node: Scalar, names: Mapping[str, str]) -> Scalar:
@@ -17,3 +19,13 @@ def rename_reads(node: Scalar, names: Mapping[str, str]) -> Scalar:
         return Read(name, tuple(rewrite(index, change) for index in part.indices), part.pad)
 
     return rewrite(node, change)
+
+
+def anonymous(stages: Sequence[Stage]) -> tuple[Any, ...]:
+    """The stages without the names that they were given when they were recorded."""
+    names = {stage.name: f"s{number}" for number, stage in enumerate(stages)}
+
+    def plain(stage: Stage) -> Stage:
+        return replace(stage, name=names[stage.name], body=rename_reads(stage.body, names))
+
+    return tuple(plain(stage) for stage in stages)

@@ -20,8 +20,8 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
 from tuner.measure.cache import WARM
 from tuner.measure.outcome import Trial
-from tuner.models.task_scheduler import kind_of
-from tuner.models.time_plan import TimePlan
+from tuner.models.tuning.task_scheduler import kind_of
+from tuner.models.tuning.time_plan import TimePlan
 from tuner.tuning import StopReason, TuningResult
 from tuner.workers.fleet.policy import JobShare
 from tuner.workers.jobs.admission import trials_left

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-from tuner.models.confined_calls import ConfinedCalls
-from tuner.models.cpu_executor import CpuExecutor
-from tuner.models.device_executor import device_executor
-from tuner.models.executor import Executor
+from tuner.models.executors.confined_calls import ConfinedCalls
+from tuner.models.executors.cpu_executor import CpuExecutor
+from tuner.models.executors.device_executor import device_executor
+from tuner.models.executors.executor import Executor
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Target
 from tuner.workers.fleet.machine import plan_machine, usable_nodes

@@ -17,16 +17,16 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import ExportKernel
 from tuner.export.signature import signer_at
 from tuner.measure.outcome import Timed
-from tuner.models.chain_race import affordable_chains
-from tuner.models.check_inputs import check_inputs
 from tuner.models.description import KernelTime, Measurement, described, to_json
-from tuner.models.executor import Executor
+from tuner.models.executors.executor import Executor
 from tuner.models.graph_archive import is_packed
 from tuner.models.importer import import_model
-from tuner.models.kernel_race import is_affordable, race_s
-from tuner.models.numerics import NumericsPolicy
-from tuner.models.shares import KernelShare, profile
-from tuner.models.task_scheduler import (
+from tuner.models.reference.check_inputs import check_inputs
+from tuner.models.tuning.chain_race import affordable_chains
+from tuner.models.tuning.kernel_race import is_affordable, race_s
+from tuner.models.tuning.numerics import NumericsPolicy
+from tuner.models.tuning.shares import KernelShare, profile
+from tuner.models.tuning.task_scheduler import (
     KernelProgress,
     kind_of,
     model_s,
@@ -34,7 +34,7 @@ from tuner.models.task_scheduler import (
     next_kernel,
     round_trials,
 )
-from tuner.models.time_plan import TimePlan
+from tuner.models.tuning.time_plan import TimePlan
 from tuner.models.workloads import ModelWorkload, strict_key
 from tuner.runtime.link import toolchain_for
 from tuner.runtime.toolchain import Toolchain

@@ -16,22 +16,22 @@ from tuner.db.engine import Database
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import Argument, ExportKernel
-from tuner.models.accuracy import TOLERANCE, greatest_error, relative_error
-from tuner.models.amplification import allowed_error
-from tuner.models.bounded_outputs import filled
-from tuner.models.chain_race import ChainRace, race_chains
-from tuner.models.check_inputs import check_inputs
-from tuner.models.concurrency import Concurrency
-from tuner.models.evaluation import evaluate_outputs
-from tuner.models.executor import Executor
+from tuner.models.executors.executor import Executor
+from tuner.models.files.input_shapes import InputShapes
+from tuner.models.files.input_values import InputValues
 from tuner.models.graph import LARGEST_FIXED, Graph
 from tuner.models.importer import reference_outputs
-from tuner.models.input_shapes import InputShapes
-from tuner.models.input_values import InputValues
-from tuner.models.kernel_race import KernelRace, Others, race_inside
-from tuner.models.library import ModelNumbers
-from tuner.models.numerics import NumericsChoice, NumericsPolicy
-from tuner.models.substitutions import Substitution, with_substitutions
+from tuner.models.library.concurrency import Concurrency
+from tuner.models.library.library import ModelNumbers
+from tuner.models.passes.substitutions import Substitution, with_substitutions
+from tuner.models.reference.accuracy import TOLERANCE, greatest_error, relative_error
+from tuner.models.reference.amplification import allowed_error
+from tuner.models.reference.bounded_outputs import filled
+from tuner.models.reference.check_inputs import check_inputs
+from tuner.models.reference.evaluation import evaluate_outputs
+from tuner.models.tuning.chain_race import ChainRace, race_chains
+from tuner.models.tuning.kernel_race import KernelRace, Others, race_inside
+from tuner.models.tuning.numerics import NumericsChoice, NumericsPolicy
 from tuner.target.target import Target
 from tuner.workers.jobs.kernel_descriptions import describe, runners_up
 from tuner.workers.jobs.model_numerics import (

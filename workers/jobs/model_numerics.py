@@ -17,13 +17,13 @@ from tuner.export.examples import example_inputs
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
 from tuner.models.arrays import Array
-from tuner.models.check_inputs import check_inputs
-from tuner.models.evaluation import evaluate_outputs
+from tuner.models.executors.library_calls import LibraryCalls
+from tuner.models.files.input_values import InputValues
 from tuner.models.graph import Graph
-from tuner.models.input_values import InputValues
-from tuner.models.library import ModelNumbers, model_kernel
-from tuner.models.library_calls import LibraryCalls
-from tuner.models.numerics import NodeTimes, NumericsChoice, NumericsPolicy, choose_numerics
+from tuner.models.library.library import ModelNumbers, model_kernel
+from tuner.models.reference.check_inputs import check_inputs
+from tuner.models.reference.evaluation import evaluate_outputs
+from tuner.models.tuning.numerics import NodeTimes, NumericsChoice, NumericsPolicy, choose_numerics
 from tuner.models.workloads import all_fast, fast_switches, workload_of
 from tuner.runtime.link import link, toolchain_for
 from tuner.target.target import Target

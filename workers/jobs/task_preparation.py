@@ -16,7 +16,7 @@ from tuner.db.leases import Lease
 from tuner.measure.assignment import Lane
 from tuner.measure.device.room import check_room
 from tuner.measure.outcome import Trial
-from tuner.models.task_scheduler import kind_of
+from tuner.models.tuning.task_scheduler import kind_of
 from tuner.search.searcher import Searcher
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config

@@ -10,7 +10,7 @@ from tuner.app.models import checked_import as module
 from tuner.app.models.checked_import import checked_import
 from tuner.app.models.command_time import CommandTime
 from tuner.models.reading import read_graph
-from tuner.models.verdict import Right, Unjudged, Verdict, Wrong
+from tuner.models.reference.verdict import Right, Unjudged, Verdict, Wrong
 from tuner.workers.jobs.model_library import Model, ModelWrong
 
 

@@ -26,12 +26,12 @@ from tuner.app.models.tuned_model import TunedModel, export_model, submit_model
 from tuner.db import jobs
 from tuner.db.engine import Database, open_database
 from tuner.export.artifacts import ArtifactStore
-from tuner.models.accuracy import relative_error
 from tuner.models.arrays import bits, plain_values
-from tuner.models.check_inputs import check_inputs
-from tuner.models.evaluation import evaluate_graph
 from tuner.models.importer import import_model
 from tuner.models.reading import read_graph
+from tuner.models.reference.accuracy import relative_error
+from tuner.models.reference.check_inputs import check_inputs
+from tuner.models.reference.evaluation import evaluate_graph
 from tuner.models.workloads import workloads_of
 from tuner.runtime.loader import Library
 from tuner.settings import Settings, load_settings

@@ -22,10 +22,10 @@ from tuner.db import events, jobs, leases, promotions, tasks, workloads
 from tuner.db.jobs import Job
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import is_packed, packed
+from tuner.models.library.region_cache import SYMBOL
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.reading import read_graph
-from tuner.models.region_cache import SYMBOL
 from tuner.models.workloads import workloads_of
 from tuner.runtime.loader import Library
 from tuner.settings import Settings, load_settings

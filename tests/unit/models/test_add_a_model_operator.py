@@ -14,7 +14,7 @@ READ = """
 import numpy as np
 from onnx import TensorProto, helper
 from tuner.models.errors import ModelRefused
-from tuner.models.evaluation import evaluate_graph
+from tuner.models.reference.evaluation import evaluate_graph
 from tuner.models.reading import read_graph
 
 def model(*shape):

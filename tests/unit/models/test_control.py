@@ -37,18 +37,18 @@ from tests.unit.models.control_cases import (
     written_elements,
     written_rows,
 )
-from tuner.models.bounded_outputs import cut
-from tuner.models.confined_calls import ConfinedCalls
-from tuner.models.cpu_executor import CpuExecutor
 from tuner.models.errors import ModelRefused
-from tuner.models.evaluation import evaluate_graph
+from tuner.models.executors.confined_calls import ConfinedCalls
+from tuner.models.executors.cpu_executor import CpuExecutor
 from tuner.models.graph import Graph, check_graph
 from tuner.models.graph_archive import packed, unpacked
-from tuner.models.memory import plan_memory
+from tuner.models.library.memory import plan_memory
 from tuner.models.nodes import Branch, Scan, every_node
-from tuner.models.onnx_evaluation import evaluate
 from tuner.models.reading import read_graph
-from tuner.models.shares import profile
+from tuner.models.reference.bounded_outputs import cut
+from tuner.models.reference.evaluation import evaluate_graph
+from tuner.models.reference.onnx_evaluation import evaluate
+from tuner.models.tuning.shares import profile
 from tuner.models.workloads import workloads_of
 from tuner.workload.expression import Expression
 

@@ -20,7 +20,7 @@ from tuner.models.description import (
     to_json,
 )
 from tuner.models.graph import Graph
-from tuner.models.memory import plan_memory
+from tuner.models.library.memory import plan_memory
 from tuner.models.reading import read_graph
 from tuner.models.workloads import workloads_of
 

@@ -14,10 +14,10 @@ import tuner
 from tests.support.graph_values import graph_outputs
 from tuner.errors import UsageError
 from tuner.models.errors import ModelRefused
-from tuner.models.evaluation import evaluate_graph
 from tuner.models.exported_program import is_exported_program, read_exported
 from tuner.models.graph import check_graph
 from tuner.models.nodes import Scan
+from tuner.models.reference.evaluation import evaluate_graph
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tuner.models.errors import ModelRefused
-from tuner.models.evaluation import evaluate_graph
 from tuner.models.graph import check_graph
 from tuner.models.graph_archive import packed, unpacked
 from tuner.models.nodes import Scan
-from tuner.models.onnx_evaluation import evaluate
 from tuner.models.reading import read_graph
+from tuner.models.reference.evaluation import evaluate_graph
+from tuner.models.reference.onnx_evaluation import evaluate
 from tuner.models.workloads import workloads_of
 
 FLOAT, INT64, UINT8, BOOL = (

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.models import nets
 from tuner.errors import UsageError
 from tuner.models.errors import ModelRefused
+from tuner.models.files.onnx_file import ModelLimits, read_model
 from tuner.models.importer import import_file, import_model, reference_outputs
-from tuner.models.onnx_file import ModelLimits, read_model
 from tuner.models.reading import read_graph
 
 

@@ -21,11 +21,11 @@ from tests.support.graph_values import graph_outputs
 from tests.support.model_kernels import compiled
 from tests.support.model_libraries import exported
 from tuner.export.manifest import read_manifest
-from tuner.models.bounded_outputs import cut, filled
 from tuner.models.errors import ModelRefused
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import packed, unpacked
 from tuner.models.reading import read_graph
+from tuner.models.reference.bounded_outputs import cut, filled
 from tuner.models.workloads import workloads_of
 from tuner.workload.bounded import BoundedExtents
 

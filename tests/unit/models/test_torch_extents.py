@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.support.graph_values import graph_outputs
-from tuner.models.bounded_outputs import cut
 from tuner.models.errors import ModelRefused
 from tuner.models.exported_program import read_exported
 from tuner.models.graph import Graph, check_graph
+from tuner.models.reference.bounded_outputs import cut
 
 torch = pytest.importorskip("torch")
 Tensor = Any

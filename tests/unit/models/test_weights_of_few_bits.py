@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.targets import GOLDEN_COVE
-from tuner.models.fusion import fuse
+from tuner.models.passes.fusion import fuse
 from tuner.models.reading import read_graph
 from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite.quantized_products import MOST_ROWS

@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tuner.models.region_cache import RaceResult  # noqa: E402
+from tuner.models.library.region_cache import RaceResult  # noqa: E402
 from tuner.runtime.loader import LibraryError  # noqa: E402
 from tuner.torch.call import RegionCall, raced  # noqa: E402
 from tuner.torch.notices import Notices, TunerWarning  # noqa: E402

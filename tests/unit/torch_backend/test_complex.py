@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 
 from tests.support.torch_regions import compile_evaluated, evaluate_traced  # noqa: E402
 from tuner.models.errors import ModelRefused  # noqa: E402
-from tuner.models.evaluation import evaluate_graph  # noqa: E402
 from tuner.models.exported_program import read_exported  # noqa: E402
+from tuner.models.reference.evaluation import evaluate_graph  # noqa: E402
 
 fft = torch.fft
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from tests.support.torch_libraries import region_library  # noqa: E402
 from tuner.errors import UsageError  # noqa: E402
-from tuner.models.region_cache import RegionCache  # noqa: E402
+from tuner.models.library.region_cache import RegionCache  # noqa: E402
 from tuner.torch.einsum import Einsum, _graph, _layouts, _operand  # noqa: E402
 from tuner.torch.native import native  # noqa: E402
 from tuner.torch.options import options_from  # noqa: E402

@@ -19,7 +19,7 @@ import tuner.torch.tuning as tuning  # noqa: E402
 from tests.support.gpu_machine import REASON  # noqa: E402
 from tests.support.torch_libraries import double_graph  # noqa: E402
 from tuner.app.models.region_progress import RegionProgress  # noqa: E402
-from tuner.models.region_cache import RaceResult  # noqa: E402
+from tuner.models.library.region_cache import RaceResult  # noqa: E402
 from tuner.torch.call import RegionCall  # noqa: E402
 from tuner.torch.layouts import Layout, Layouts  # noqa: E402
 from tuner.torch.making import Making, TuningFailed, made  # noqa: E402

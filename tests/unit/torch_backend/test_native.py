@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from tests.support.torch_libraries import region_library  # noqa: E402
 from tests.support.torch_regions import evaluated  # noqa: E402
-from tuner.models.region_cache import RegionCache, region_key  # noqa: E402
+from tuner.models.library.region_cache import RegionCache, region_key  # noqa: E402
 from tuner.runtime.loader import LibraryError  # noqa: E402
 from tuner.target.detect import parse_target  # noqa: E402
 from tuner.torch.backend import Backend  # noqa: E402

@@ -77,7 +77,7 @@ def test_operators(operator: str) -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "causal", "added", "boolean"])
 def test_attention_is_one_kernel_with_any_mask(kind: str) -> None:
-    from tuner.models.fusion import fuse  # noqa: PLC0415
+    from tuner.models.passes.fusion import fuse  # noqa: PLC0415
 
     q, k, v = (torch.rand(1, 6, 2, 4).transpose(1, 2) for _ in range(3))
     masks = {"added": torch.rand(6, 6), "boolean": torch.ones(6, 6, dtype=torch.bool).tril()}

@@ -13,8 +13,8 @@ from tuner.db import jobs, leases, targets, workloads
 from tuner.db.engine import Database, open_database
 from tuner.db.jobs import Job, Task
 from tuner.measure.outcome import Conditions, Timed, Trial
-from tuner.models.task_scheduler import FIRST_ROUND, ROUND
-from tuner.models.time_plan import TimePlan
+from tuner.models.tuning.task_scheduler import FIRST_ROUND, ROUND
+from tuner.models.tuning.time_plan import TimePlan
 from tuner.models.workloads import ModelWorkload
 from tuner.tuning import Elapsed, StopReason, TuningResult
 from tuner.workers.jobs.model_jobs import ModelCalls, model_calls, needless_tasks, tune_in_rounds

@@ -12,7 +12,7 @@ import pytest
 from tests.support.task_preparation import preparing
 from tuner.db.engine import Database, open_database
 from tuner.errors import UsageError
-from tuner.models.task_scheduler import kind_of
+from tuner.models.tuning.task_scheduler import kind_of
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.workload.spec import parse_spec

@@ -14,8 +14,8 @@ from tuner.export.errors import ManifestError
 from tuner.export.examples import EXPECTED, example_inputs
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.export.manifest import Manifest, open_regular
-from tuner.models.checking import Checked
-from tuner.models.executor import Executor
+from tuner.models.executors.checking import Checked
+from tuner.models.executors.executor import Executor
 from tuner.workload.bounded import bounded_from
 
 LARGEST_BYTES = 64 << 20  # of the file with right answers

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.app.models.command_time import CommandTime
-from tuner.models.check_inputs import check_inputs
-from tuner.models.evaluation import evaluate_outputs
 from tuner.models.graph import Array, Graph
 from tuner.models.importer import judged
-from tuner.models.verdict import Right, Unjudged, Wrong
+from tuner.models.reference.check_inputs import check_inputs
+from tuner.models.reference.evaluation import evaluate_outputs
+from tuner.models.reference.verdict import Right, Unjudged, Wrong
 from tuner.workers.jobs.model_library import Model, ModelWrong
 
 CHECK_S = 60.0  # the check's time at most

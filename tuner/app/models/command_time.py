@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tuner.models.chain_race import affordable_chains, chain_race_s
 from tuner.models.graph import Graph
-from tuner.models.kernel_race import is_affordable, race_s
+from tuner.models.tuning.chain_race import affordable_chains, chain_race_s
+from tuner.models.tuning.kernel_race import is_affordable, race_s
 from tuner.target.target import Target
 from tuner.workers.jobs.model_library import Model
 

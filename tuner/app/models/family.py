@@ -21,13 +21,13 @@ import numpy as np
 from tuner.errors import UsageError
 from tuner.export.kernel import ExportKernel
 from tuner.export.portfolio import choose_extents, copy_s, interpolated, plan_rows
-from tuner.models.bounded_outputs import filled
-from tuner.models.executor import Executor
+from tuner.models.executors.executor import Executor
+from tuner.models.files.input_shapes import InputShapes
+from tuner.models.files.input_values import InputValues
 from tuner.models.graph import Graph
 from tuner.models.importer import import_model, reference_outputs
-from tuner.models.input_shapes import InputShapes
-from tuner.models.input_values import InputValues
-from tuner.models.numerics import NumericsPolicy
+from tuner.models.reference.bounded_outputs import filled
+from tuner.models.tuning.numerics import NumericsPolicy
 from tuner.runtime.loader import ALIGNMENT
 from tuner.runtime.portfolio import Portfolio
 from tuner.target.roofline import bandwidth_at

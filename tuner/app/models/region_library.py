@@ -18,19 +18,19 @@ from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
-from tuner.models.chain_race import race_chains
-from tuner.models.check_inputs import check_inputs
-from tuner.models.checking import run_library
-from tuner.models.confined_calls import ConfinedCalls
-from tuner.models.fusion import fuse
+from tuner.models.executors.checking import run_library
+from tuner.models.executors.confined_calls import ConfinedCalls
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import packed
-from tuner.models.library import ModelNumbers, model_kernel, with_replaced_inputs
-from tuner.models.numerics import NumericsPolicy
-from tuner.models.pairs import with_small_pairs
-from tuner.models.parts import in_parts
-from tuner.models.region_cache import SYMBOL
-from tuner.models.substitutions import Substitution, with_substitutions
+from tuner.models.library.library import ModelNumbers, model_kernel, with_replaced_inputs
+from tuner.models.library.region_cache import SYMBOL
+from tuner.models.passes.fusion import fuse
+from tuner.models.passes.pairs import with_small_pairs
+from tuner.models.passes.parts import in_parts
+from tuner.models.passes.substitutions import Substitution, with_substitutions
+from tuner.models.reference.check_inputs import check_inputs
+from tuner.models.tuning.chain_race import race_chains
+from tuner.models.tuning.numerics import NumericsPolicy
 from tuner.runtime.interfaces import DLPACK_EXCHANGE
 from tuner.runtime.link import link
 from tuner.settings import Settings

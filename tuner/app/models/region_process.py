@@ -20,7 +20,7 @@ from tuner.app.models.region_library import region_library
 from tuner.app.models.region_progress import RegionProgress
 from tuner.errors import TunerError
 from tuner.models.graph_archive import unpacked
-from tuner.models.region_cache import RegionCache
+from tuner.models.library.region_cache import RegionCache
 from tuner.settings import load_settings
 from tuner.workers.jobs.orchestrator import Interruption
 

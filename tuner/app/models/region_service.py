@@ -19,7 +19,7 @@ from tuner.export.kernel import ExportKernel, TargetName, arguments_of
 from tuner.lowering.compiler import BuildError, Compiled, compile_kernel
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import packed
-from tuner.models.numerics import NumericsPolicy
+from tuner.models.tuning.numerics import NumericsPolicy
 from tuner.settings import Settings
 from tuner.spaces.program.in_place import overwritable
 from tuner.target.target import Target

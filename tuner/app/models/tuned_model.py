@@ -19,13 +19,13 @@ from tuner.export.manifest import Manifest
 from tuner.export.signature import signer_at
 from tuner.measure.cache import refuse_cold
 from tuner.measure.objective import refuse_goal
-from tuner.models.chain_race import ChainRace
-from tuner.models.check_inputs import check_inputs
-from tuner.models.concurrency import Concurrency
 from tuner.models.description import described, to_json
-from tuner.models.kernel_race import KernelRace
-from tuner.models.numerics import NumericsChoice, NumericsPolicy
-from tuner.models.shares import KernelShare, profile
+from tuner.models.library.concurrency import Concurrency
+from tuner.models.reference.check_inputs import check_inputs
+from tuner.models.tuning.chain_race import ChainRace
+from tuner.models.tuning.kernel_race import KernelRace
+from tuner.models.tuning.numerics import NumericsChoice, NumericsPolicy
+from tuner.models.tuning.shares import KernelShare, profile
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workers.jobs.model_jobs import BESIDE, CALLS, CHAINS, model_calls

@@ -16,9 +16,9 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.measure.assignment import Assignment
 from tuner.measure.race import Runs
 from tuner.measure.runner import RunnerOptions, RunnerProcess
-from tuner.models.confined_calls import ConfinedCalls
-from tuner.models.cpu_executor import CpuExecutor
-from tuner.models.executor import Executor
+from tuner.models.executors.confined_calls import ConfinedCalls
+from tuner.models.executors.cpu_executor import CpuExecutor
+from tuner.models.executors.executor import Executor
 from tuner.settings import Settings
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Target

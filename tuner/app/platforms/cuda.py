@@ -16,8 +16,8 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.measure.gpu.runner import FreshProcesses, GpuLane, GpuRunner
 from tuner.measure.gpu.sanitizer import find_sanitizer
 from tuner.measure.race import Runs
-from tuner.models.cuda_executor import CudaExecutor
-from tuner.models.executor import Executor
+from tuner.models.executors.cuda_executor import CudaExecutor
+from tuner.models.executors.executor import Executor
 from tuner.settings import Settings
 from tuner.target.capability import called
 from tuner.target.detect import detect_gpu

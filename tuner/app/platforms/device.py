@@ -16,8 +16,8 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.measure.assignment import Assignment, Lane
 from tuner.measure.device.runner import DeviceRunner
 from tuner.measure.race import Runs
-from tuner.models.device_executor import device_executor
-from tuner.models.executor import Executor
+from tuner.models.executors.device_executor import device_executor
+from tuner.models.executors.executor import Executor
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workload.workload import Workload

@@ -11,7 +11,7 @@ from tuner.app.kernels.kernel import Kernel
 from tuner.db.kernels import Kernel as StoredKernel
 from tuner.export.artifacts import ArtifactStore
 from tuner.measure.race import Runs
-from tuner.models.executor import Executor
+from tuner.models.executors.executor import Executor
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workload.workload import Workload

@@ -16,6 +16,9 @@ from onnx.reference import ReferenceEvaluator
 
 from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
+from tuner.models.evaluator.older_operators import operators_of
+from tuner.models.files.given_inputs import typed
+from tuner.models.files.input_values import InputValues
 from tuner.models.from_onnx import (
     arithmetic,
     bounded,
@@ -40,10 +43,7 @@ from tuner.models.from_onnx.node import (
     array_of,
     element_type,
 )
-from tuner.models.given_inputs import typed
 from tuner.models.graph import LARGEST_FIXED, Array, Graph
-from tuner.models.input_values import InputValues
-from tuner.models.older_operators import operators_of
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.extents import as_written
 from tuner.models.operators.foreseen import in_each, is_foreseen

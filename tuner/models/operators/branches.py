@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tuner.models.errors import ModelRefused
-from tuner.models.fusion import fuse
 from tuner.models.nodes import Branch, Side
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.scalars import where
 from tuner.models.operators.values import Value
+from tuner.models.passes.fusion import fuse
 
 
 def branch(

@@ -18,7 +18,7 @@ from tuner.models.errors import ModelRefused
 from tuner.models.graph import Array, Graph
 from tuner.models.nodes import Control, Node, reads_of
 from tuner.models.operators.formats import FORMATS
-from tuner.models.operators.stages import Body, Points, anonymous, foldable, widened
+from tuner.models.operators.stages import Body, Points, foldable, widened
 from tuner.models.operators.values import COMPARED_BYTES, Value
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import (
@@ -34,6 +34,7 @@ from tuner.workload.expression import (
     reads,
 )
 from tuner.workload.reference import evaluate
+from tuner.workload.renaming import anonymous
 from tuner.workload.scalar_operators import identity
 
 MOST_ELEMENTS = 1 << 28  # of a tensor of the model

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tuner.models.fusion import fuse
 from tuner.models.nodes import Scan, State, Window, reads_of
 from tuner.models.operators.builder import GraphBuilder, Recorded
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.values import Value, Written
 from tuner.models.operators.zeros import is_never_negative_zero
-from tuner.models.pairs import with_pairs
+from tuner.models.passes.fusion import fuse
+from tuner.models.passes.pairs import with_pairs
 from tuner.workload.expression import Const, Tensor, substitute
 
 

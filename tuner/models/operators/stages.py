@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 from tuner.models.operators.scalars import Elem, constant, iterator
 from tuner.workload.bounds import without_redundant_padding
@@ -22,7 +21,6 @@ from tuner.workload.expression import (
     Tensor,
     rewrite,
 )
-from tuner.workload.renaming import rename_reads
 
 _FOLDED_ELEMENTS = 1 << 26  # of a result computed at import; what is larger is computed at run time
 _FOLDED_OPERATIONS = 1 << 30  # of all points of such a result together
@@ -105,13 +103,3 @@ def foldable(node: Expression) -> bool:
         sum(stage.points for stage in node.stages) <= _FOLDED_OPERATIONS
         and max(prod(stage.tensor.shape) for stage in node.stages) <= _FOLDED_ELEMENTS
     )
-
-
-def anonymous(stages: Sequence[Stage]) -> tuple[Any, ...]:
-    """The stages without the names that they were given when they were recorded."""
-    names = {stage.name: f"s{number}" for number, stage in enumerate(stages)}
-
-    def plain(stage: Stage) -> Stage:
-        return replace(stage, name=names[stage.name], body=rename_reads(stage.body, names))
-
-    return tuple(plain(stage) for stage in stages)

@@ -6,7 +6,7 @@ what was measured.
 
 from __future__ import annotations
 
-from tuner.models.input_shapes import shapes_from
+from tuner.models.files.input_shapes import shapes_from
 from tuner.models.process import ConfinedRequest, serve
 
 

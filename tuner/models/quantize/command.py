@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tuner.models.arrays import arrays_to
 from tuner.models.errors import ModelRefused
+from tuner.models.files.input_shapes import InputShapes
 from tuner.models.importer import read_file
-from tuner.models.input_shapes import InputShapes
 from tuner.models.process import answer_of
 from tuner.models.quantize.data import read_calibration
 from tuner.models.quantize.result import Options, Quantized, quantized_from

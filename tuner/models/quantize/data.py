@@ -11,7 +11,7 @@ import numpy as np
 
 from tuner.models.arrays import Array
 from tuner.models.errors import ModelRefused
-from tuner.models.input_values import LARGEST_FILE, InputValues, read_array, read_values
+from tuner.models.files.input_values import LARGEST_FILE, InputValues, read_array, read_values
 
 ONLY_INPUT = ""  # the name of what a .npy file has, which is for a network of one input
 _RUN_BYTES = 1 << 26  # of inputs, in a run whose size is ours to choose

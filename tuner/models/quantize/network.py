@@ -13,9 +13,9 @@ from onnx.reference.ops.op_conv import Conv as ReferenceConv
 
 from tuner.models.arrays import Array
 from tuner.models.errors import ModelRefused
-from tuner.models.older_operators import operators_of
-from tuner.models.onnx_evaluation import FAULTS, GatherElements
-from tuner.models.onnx_file import opset_of
+from tuner.models.evaluator.older_operators import operators_of
+from tuner.models.files.onnx_file import opset_of
+from tuner.models.reference.onnx_evaluation import FAULTS, GatherElements
 
 Values = dict[str, Any]
 

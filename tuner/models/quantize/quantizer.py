@@ -14,13 +14,13 @@ import numpy as np
 import onnx
 
 from tuner.models.arrays import Array
-from tuner.models.batch_norms import fold_batch_norms
 from tuner.models.errors import ModelRefused
+from tuner.models.files.batch_norms import fold_batch_norms
+from tuner.models.files.given_inputs import inputs_of
+from tuner.models.files.input_shapes import InputShapes
+from tuner.models.files.input_values import InputValues
+from tuner.models.files.onnx_file import LIMITS, opset_of, parsed, read_model
 from tuner.models.from_onnx.reader import without_functions
-from tuner.models.given_inputs import inputs_of
-from tuner.models.input_shapes import InputShapes
-from tuner.models.input_values import InputValues
-from tuner.models.onnx_file import LIMITS, opset_of, parsed, read_model
 from tuner.models.quantize.data import DeclaredInput, one_row, row_count, runs_of
 from tuner.models.quantize.layers import Layer, Plan, name_of, plan_of
 from tuner.models.quantize.losses import agreement_of, loss_of

@@ -13,7 +13,7 @@ from tuner.errors import WorkloadError
 from tuner.spaces.program.tiles import constant
 from tuner.spaces.rewrite.access import access, in_bounds_condition
 from tuner.spaces.rewrite.predicates import is_iterator_condition
-from tuner.workload.bounds import check_bounds
+from tuner.workload.bounds import check_bounds, with_conditional_padding
 from tuner.workload.expression import (
     COMPUTED_IN,
     FLOATS,
@@ -200,6 +200,18 @@ def inlined(expression: Expression) -> Expression:
             changed = True
             break
     return expression
+
+
+def inlined_within_bounds(expression: Expression) -> Expression:
+    """The expression with elementwise stages inlined. Where a stage was read with padding,
+    what it reads is padded, since only a condition keeps it inside now."""
+    tensors = {tensor.name: tensor for tensor in expression.inputs}
+    stages = []
+    for stage in inlined(expression).stages:
+        body = with_conditional_padding(stage.body, stage.extents, tensors)
+        stages.append(replace(stage, body=body))
+        tensors[stage.name] = stage.tensor
+    return replace(expression, stages=tuple(stages))
 
 
 def _is_index(tensor: str, reader: Stage) -> bool:

@@ -18,7 +18,7 @@ from tuner.models.errors import ModelRefused
 from tuner.models.from_onnx.reader import graph_of
 from tuner.models.graph import Array
 from tuner.models.graph_archive import packed, unpacked
-from tuner.models.library import model_arguments
+from tuner.models.library.library import model_arguments
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.formats import (
     FORMATS,

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tests.support.graph_values import graph_outputs
-from tuner.models.fusion import fuse
 from tuner.models.graph import Graph
 from tuner.models.operators import indexing
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.movement import expand, reshape
+from tuner.models.passes.fusion import fuse
 from tuner.models.workloads import workload_of
 from tuner.workload.expression import Expression, scattering
 

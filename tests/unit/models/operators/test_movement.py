@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.models.evaluation import evaluate_graph
 from tuner.models.operators import movement
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.values import Value
+from tuner.models.reference.evaluation import evaluate_graph
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Step = tuple[Callable[[Value], Value], Callable[[Array], Array]]

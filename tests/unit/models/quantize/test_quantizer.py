@@ -15,12 +15,12 @@ from tests.support import float_networks as nets
 from tests.support.float_networks import Array, node
 from tests.support.graph_values import graph_outputs
 from tuner.models.errors import ModelRefused
-from tuner.models.onnx_evaluation import evaluate
-from tuner.models.onnx_file import read_model
+from tuner.models.files.onnx_file import read_model
 from tuner.models.quantize.quantizer import quantize
 from tuner.models.quantize.ranges import METHODS, Method
 from tuner.models.quantize.result import Options, Quantized, quantized_from, quantized_to
 from tuner.models.reading import read_graph
+from tuner.models.reference.onnx_evaluation import evaluate
 
 
 @pytest.fixture

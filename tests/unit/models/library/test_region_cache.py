@@ -1,0 +1,76 @@
+"""Libraries of regions on disk: whole or not there, and never another's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tuner.models.graph import Graph
+from tuner.models.library.region_cache import CacheDamaged, RegionCache, region_key
+from tuner.models.operators.builder import GraphBuilder
+from tuner.models.operators.elementwise import elementwise
+
+
+def graph(factor: float) -> Graph:
+    builder = GraphBuilder()
+    x = builder.input([4], "float32")
+    return builder.graph([elementwise("scaled", lambda e: e * factor, x)], ["in0", "out0"])
+
+
+def test_a_key_is_of_what_is_computed_and_for_what() -> None:
+    key = region_key(graph(2), "cpu", 1, None, None)
+    assert key == region_key(graph(2), "cpu", 1, None, None)
+    others = {
+        region_key(graph(3), "cpu", 1, None, None),
+        region_key(graph(2), "other", 1, None, None),
+        region_key(graph(2), "cpu", 2, None, None),
+        region_key(graph(2), "cpu", 1, "fast", None),
+        region_key(graph(2), "cpu", 1, None, 1e-3),
+    }
+    assert len(others) == 5 and key not in others
+
+
+def test_what_was_kept_is_there(tmp_path: Path) -> None:
+    cache = RegionCache(folder=tmp_path / "torch")
+    assert cache.find("key") is None
+    path = cache.keep("key", b"library")
+    assert cache.find("key") == path and path.read_bytes() == b"library"
+    assert cache.find("other") is None
+    better = cache.keep("key", b"better")
+    assert cache.find("key") == better and not path.exists()
+    cache.discard("key")
+    assert cache.find("key") is None
+
+
+def test_damage_is_seen(tmp_path: Path) -> None:
+    cache = RegionCache(folder=tmp_path)
+    path = cache.keep("key", b"library")
+    path.write_bytes(b"librarx")
+    with pytest.raises(CacheDamaged, match=r"is damaged and has to be made again"):
+        cache.find("key")
+
+
+def test_a_disk_without_room_leaves_what_there_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = RegionCache(folder=tmp_path)
+    path = cache.keep("key", b"library")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        cache.keep("key", b"better")
+    assert cache.find("key") == path
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+    cache = RegionCache(folder=tmp_path)
+    with cache.lock("key"), cache.lock("other"):
+        pass
+    with cache.lock("key"):
+        assert (tmp_path / "key" / "lock").exists()

@@ -1,0 +1,1 @@
+"""Operators for ONNX's reference evaluator, which lacks them or computes them otherwise."""

@@ -1,0 +1,1 @@
+"""How models are linked, run and timed on each kind of target."""

@@ -1,0 +1,1 @@
+"""Reading what users give: ONNX files, values and shapes of inputs."""

@@ -1,0 +1,1 @@
+"""What a model chooses for its kernels: their time, races inside it, numerics."""

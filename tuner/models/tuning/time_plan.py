@@ -1,0 +1,154 @@
+"""How the time of tuning a model is divided: first rounds, later rounds, promotions.
+
+Promotions come last, and their time must be left. It is estimated from the number of
+kernels and what a trial of each has taken in this very job, so that it holds on a slow or
+busy machine too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tuner.models.tuning.task_scheduler import FIRST_ROUND
+
+# Seconds of a trial before any was measured.
+_TRIAL_S = 1.0
+# What a contestant of a promotion takes, in trials of its kernel and processes, before any was
+# measured: it is checked and timed in three processes, and built again where it was long ago.
+_CONTESTANT = 1.0
+_PROCESSES_S = 0.6  # on top of a trial: three fresh processes, and what they verify by
+# Promotions have more than one finalist while they take no more than this of all the time.
+_PROMOTIONS = 0.3
+MOST_FINALISTS = 4
+# Most trials of a first round where the time has a bound: the estimate's favourites are
+# mostly near the best, and what every kernel has had is what the later rounds go by.
+_BOUNDED_FIRST = 2
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pace:
+    """What was measured of one kernel."""
+
+    trials: int = 0
+    seconds: float = 0.0
+    promoted: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class TimePlan:
+    """The time of one job, which began at `begin_s` of the clock.
+
+    Without `seconds` there is no bound: rounds are whole, promotions have all finalists.
+    """
+
+    seconds: float | None
+    kernels: int
+    clock: Callable[[], float]
+    begin_s: float
+    # Kernels that the model can do without: one without trials is not promoted.
+    optional: frozenset[int] = frozenset()
+    _paces: dict[int, _Pace] = field(init=False, default_factory=dict)
+    # of promotions: seconds, and the trials that their contestants are worth
+    _promoted: tuple[float, float] = field(init=False, default=(0.0, 0.0))
+
+    def __post_init__(self) -> None:
+        self._paces = {number: _Pace() for number in range(self.kernels)}
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until the job is to be done, negative when it is late."""
+        return None if self.seconds is None else self.seconds - (self.clock() - self.begin_s)
+
+    def searched(self, kernel: int, trials: int, seconds: float) -> None:
+        """Notes a round: so many new trials in so many seconds."""
+        pace = self._paces[kernel]
+        pace.trials, pace.seconds = pace.trials + trials, pace.seconds + seconds
+
+    def promoted(self, kernel: int, contestants: int, seconds: float) -> None:
+        """Notes a promotion among so many contestants."""
+        before_s, before = self._promoted
+        worth = contestants * (self._trial_s(kernel) + _PROCESSES_S)
+        self._promoted = before_s + seconds, before + worth
+        self._paces[kernel].promoted = True
+
+    def skipped(self, kernel: int) -> None:
+        """Notes that a kernel is not to be promoted."""
+        self._paces[kernel].promoted = True
+
+    def search_s(self) -> float | None:
+        """Seconds that may go to rounds now, so that all kernels can be promoted.
+
+        Before anything was measured, half of what is left: the first round shows the pace.
+        """
+        left = self.left_s
+        if left is None:
+            return None
+        if not any(pace.trials for pace in self._paces.values()):
+            return left / 2
+        return left - self._reserve_s(self._planned_finalists())
+
+    def late_s(self) -> float:
+        """Seconds by which promotions outlast the time though each has one contestant; 0
+        without a bound."""
+        left = self.left_s
+        return 0.0 if left is None else max(self._reserve_s(1) - left, 0.0)
+
+    def first_trials(self, fresh: int) -> int:
+        """Trials of the next first round, when so many kernels have had none.
+
+        Few where the time has a bound: a schedule of every kernel is worth more than six of
+        some.
+        """
+        left = self.search_s()
+        if left is None:
+            return FIRST_ROUND
+        affordable = int(left / fresh / self._mean_trial_s())
+        return min(max(affordable, 1), _BOUNDED_FIRST)
+
+    def finalists(self, kernel: int) -> int | None:
+        """How many trials race at most in the promotion of this kernel, which is the next."""
+        left = self.left_s
+        if left is None:
+            return None
+        affordable = left / max(self._reserve_s(MOST_FINALISTS), 1e-9)  # of what all may have
+        most = self._contestants(kernel, MOST_FINALISTS)
+        return max(int(min(affordable, 1.0) * most), 1)
+
+    def _planned_finalists(self) -> int:
+        assert self.seconds is not None
+        for finalists in range(MOST_FINALISTS, 1, -1):
+            if self._reserve_s(finalists) <= _PROMOTIONS * self.seconds:
+                return finalists
+        return 1
+
+    def _reserve_s(self, finalists: int) -> float:
+        """Seconds of the promotions to come, with so many finalists.
+
+        A kernel without trials has one.
+        """
+        return sum(
+            self._contestant_s(kernel) * self._contestants(kernel, finalists)
+            for kernel, pace in self._paces.items()
+            if not pace.promoted and (pace.trials or kernel not in self.optional)
+        )
+
+    def _contestants(self, kernel: int, finalists: int) -> int:
+        return max(min(finalists, self._paces[kernel].trials), 1)
+
+    @property
+    def _contestant_trials(self) -> float:
+        seconds, worth = self._promoted
+        return seconds / worth if worth else _CONTESTANT
+
+    def _contestant_s(self, kernel: int) -> float:
+        return (self._trial_s(kernel) + _PROCESSES_S) * self._contestant_trials
+
+    def _trial_s(self, kernel: int) -> float:
+        pace = self._paces[kernel]
+        return pace.seconds / pace.trials if pace.trials else self._mean_trial_s()
+
+    def _mean_trial_s(self) -> float:
+        trials = sum(pace.trials for pace in self._paces.values())
+        seconds = sum(pace.seconds for pace in self._paces.values())
+        return seconds / trials if trials else _TRIAL_S
