@@ -59,7 +59,7 @@ def _in_readers(graph: Graph, node: Node) -> dict[int, tuple[Expression, ...]] |
     changes: dict[int, tuple[Expression, ...]] = {id(node): ()}
     for reader in plain:
         joint = joint_of(node, reader) if reads_once(reader, name) else None
-        if joint is None or not _is_gone(name, joint):
+        if joint is None or not _is_gone(node, joint):
             return None
         changes[id(reader)] = (replace(joint, name=reader.name),)
     return changes
@@ -120,11 +120,16 @@ def _points(stage: Stage, read: Access) -> int:
     return prod(extent for name, extent in stage.extents.items() if name in read.axes)
 
 
-def _is_gone(name: str, joint: Expression) -> bool:
-    """Whether the joint node does not store the map, and sketches see how each read moves."""
-    plain = simplified(joint)
+def _is_gone(node: Expression, joint: Expression) -> bool:
+    """Whether the joint node does not store the map, and sketches see how each read of what the
+    map reads moves."""
+    plain, operands = simplified(joint), {tensor.name for tensor in node.inputs}
     return all(
-        stage.name != name
-        and all(read.strides is not None for read in accesses(stage, plain.shapes))
+        stage.name not in node.outputs
+        and all(
+            read.strides is not None
+            for read in accesses(stage, plain.shapes)
+            if read.read.tensor in operands
+        )
         for stage in plain.stages
     )

@@ -9,12 +9,12 @@ import pytest
 from tests.support.graph_values import graph_outputs
 from tuner.models.graph import Graph, check_graph
 from tuner.models.operators.builder import GraphBuilder
-from tuner.models.operators.contraction import matmul
-from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.contraction import convolution_transpose, matmul
+from tuner.models.operators.elementwise import compare, elementwise
 from tuner.models.operators.indexing import gather
 from tuner.models.operators.movement import reshape, transpose, unsqueeze
 from tuner.models.operators.reduction import reduce
-from tuner.models.operators.scalars import unary
+from tuner.models.operators.scalars import unary, where
 from tuner.models.operators.values import Value
 from tuner.models.passes.fusion import LEAST_ROWS, fuse
 
@@ -56,6 +56,25 @@ def fused(builder: GraphBuilder, outputs: list[Value], count: int) -> Graph:
 def test_a_sum_computes_its_terms(axis: int) -> None:
     builder, (x, y) = inputs(2)
     assert len(fused(builder, [summed(product(x, y), axis)], 2).nodes) == 1
+
+
+def test_a_map_goes_into_the_end_of_a_sum_whose_own_reads_are_strided() -> None:
+    """As the mask of an activation into the gradient of a convolution with a stride."""
+    builder = GraphBuilder()
+    gradient, x = (builder.input((2, size, size, 8), "float32") for size in (4, 8))
+    weight = builder.input((8, 8, 3, 3), "float32")
+    by_input = convolution_transpose(
+        transpose(gradient, [0, 3, 1, 2]),
+        weight,
+        strides=[2, 2],
+        pads=[1] * 4,
+        dilations=[1, 1],
+        groups=1,
+        sizes=[8, 8],
+    )
+    hidden = compare("hidden", lambda e: e <= 0, transpose(x, [0, 3, 1, 2]))
+    masked = elementwise("masked", lambda h, e: where(h, 0, e), hidden, by_input)
+    assert len(fused(builder, [masked], 3).nodes) == 1
 
 
 def test_a_map_that_is_an_output_is_stored() -> None:
