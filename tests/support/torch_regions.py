@@ -10,16 +10,19 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tuner.models.from_torch.region import memory_order
+from tuner.models.from_torch.traced import Order
 from tuner.models.reference.evaluation import evaluate_graph
 from tuner.torch.compiling import RegionFunction, compiled
+from tuner.torch.layouts import strides_of
 from tuner.torch.partition import EagerCall, Partition, Region, partition
 from tuner.torch.rebuilding import Function, of_pytorch, rebuilt
 
 
 def evaluated(region: Region, eager: Function) -> Function:
     """A region as its graph of expressions computes it."""
-    given = [memory_order(node.meta["val"]) for node in region.part.inputs]
-    traced = [node.meta["val"] for node in region.part.outputs]
+    orders = region.part.orders
+    given = [orders.get(node) or memory_order(node.meta["val"]) for node in region.part.inputs]
+    made = [(node.meta["val"], orders.get(node)) for node in region.part.outputs]
 
     def function(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         arrays = [
@@ -29,8 +32,8 @@ def evaluated(region: Region, eager: Function) -> Function:
         with np.errstate(all="ignore"):
             values = evaluate_graph(region.graph, arrays)
         return tuple(
-            _as_traced(values[name], meta)
-            for name, meta in zip(region.graph.outputs, traced, strict=True)
+            _in_memory(values[name], meta, order)
+            for name, (meta, order) in zip(region.graph.outputs, made, strict=True)
         )
 
     function.__name__ = "evaluated_region"
@@ -44,10 +47,12 @@ def _array(tensor: torch.Tensor) -> Any:
     return plain.float().numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
 
 
-def _as_traced(array: Any, meta: torch.Tensor) -> torch.Tensor:
-    """The array, which is in the order of memory, with the traced tensor's strides."""
-    order = memory_order(meta) or tuple(range(meta.dim()))
-    result = torch.empty_strided(meta.shape, meta.stride(), dtype=meta.dtype)
+def _in_memory(array: Any, meta: torch.Tensor, given: Order | None) -> torch.Tensor:
+    """The array, which is in the order of memory, with the strides of that order, or the traced
+    tensor's."""
+    order = given or memory_order(meta) or tuple(range(meta.dim()))
+    strides = meta.stride() if given is None else strides_of(meta.shape, given)
+    result = torch.empty_strided(meta.shape, strides, dtype=meta.dtype)
     stored = array.astype(np.float32) if meta.dtype == torch.bfloat16 else array
     stored = torch.from_numpy(np.ascontiguousarray(stored))
     if meta.is_complex():

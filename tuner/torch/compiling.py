@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from tuner.torch.apart import Apart
 from tuner.torch.decompositions import is_training, rules, without_kernels
@@ -16,6 +15,7 @@ from tuner.torch.notices import Notices
 from tuner.torch.partition import EagerCall, Partition, Region, partition
 from tuner.torch.rebuilding import Function, OfPyTorch, of_pytorch, rebuilt, uncompiled_of
 from tuner.torch.recurrent import kept_whole, recurrent_calls
+from tuner.torch.saved import SavedTensors
 from tuner.torch.shapes import ByShape, is_dynamic
 
 RegionFunction = Callable[[Region, OfPyTorch], Function]
@@ -69,10 +69,10 @@ def _static(
     observer: Observer,
 ) -> Function:
     table = rules()
-    apart, functions = Apart(table), list[Function]()
+    apart, saved, functions = Apart(table), SavedTensors(), list[Function]()
 
     def compile_traced(traced: torch.fx.GraphModule, _: Sequence[Any]) -> Function:
-        cut = partition(traced.graph, apart)
+        cut = partition(traced.graph, apart, saved)
         observer(traced, cut)
         whole = uncompiled_of(module, traced, cut)
         own = [
@@ -95,7 +95,7 @@ def _static(
     through_autograd = aot_autograd(
         fw_compiler=compile_traced,
         decompositions=without_kernels(table),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=saved.partition,
         keep_inference_input_mutations=True,  # regions may write them themselves
     )
     return _unless_of_pytorch(through_autograd(module, inputs), module.forward, functions)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from tuner.models.from_torch.region import lies_without_gaps
+from tuner.models.from_torch.traced import Order
 from tuner.torch.partition import Region
 
 
@@ -43,18 +44,38 @@ class Layouts:
 
 def layouts_of(region: Region) -> Layouts:
     return Layouts(
-        inputs=tuple(_layout(node.meta["val"]) for node in region.part.inputs),
-        outputs=tuple(_layout(node.meta["val"]) for node in region.part.outputs),
+        inputs=tuple(_layout(node, region.part.orders) for node in region.part.inputs),
+        outputs=tuple(_layout(node, region.part.orders) for node in region.part.outputs),
         replaced=region.replaced,
     )
 
 
-def _layout(traced: Any) -> Layout:
+def _layout(node: Any, orders: Mapping[Any, Order]) -> Layout:
+    traced = node.meta["val"]
     shape = tuple(traced.shape)
     strides = tuple(traced.stride())
-    if not lies_without_gaps(traced):
+    if node in orders:
+        strides = strides_of(shape, orders[node])
+    elif not lies_without_gaps(traced):
         strides = tuple(torch.empty(shape, device="meta").stride())
     return Layout(shape=shape, strides=strides, dtype=traced.dtype, on_gpu=traced.is_cuda)
+
+
+def strides_of(shape: Sequence[int], order: Order) -> tuple[int, ...]:
+    """The strides, in elements, of a tensor without gaps whose dimensions lie in an order."""
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    return tuple(strides)
+
+
+def lying_as(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """The tensor with these strides: itself, or a copy."""
+    if tensor.stride() == strides:
+        return tensor
+    copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    return copy.copy_(tensor)
 
 
 def copied(

@@ -8,8 +8,8 @@ So there are as few regions as there can be.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -19,14 +19,15 @@ from tuner.models.errors import ModelRefused
 from tuner.models.from_torch.reader import is_random
 from tuner.models.from_torch.region import (
     device_of,
-    graph_of_part,
+    graph_and_orders,
     is_free,
     lies_without_gaps,
     refusal,
 )
-from tuner.models.from_torch.traced import TakenApart, TracedPart, described, whole
+from tuner.models.from_torch.traced import Order, TakenApart, TracedPart, described, whole
 from tuner.models.graph import Graph
 from tuner.runtime.wrapper import MAX_ARGUMENTS
+from tuner.torch.saved import SavedTensors
 
 Node: TypeAlias = Any  # torch.fx.Node, of a package that is read without its types
 
@@ -57,27 +58,33 @@ class Partition:
 
     steps: tuple[Region | Node, ...]
     left: tuple[EagerCall, ...]
+    # The order of dimensions of tensors that regions make or take otherwise than traced.
+    orders: Mapping[Node, Order] = field(default_factory=dict)
 
     @property
     def regions(self) -> tuple[Region, ...]:
         return tuple(step for step in self.steps if isinstance(step, Region))
 
 
-def partition(graph: torch.fx.Graph, apart: TakenApart = whole) -> Partition:
+def partition(
+    graph: torch.fx.Graph, apart: TakenApart = whole, saved: SavedTensors | None = None
+) -> Partition:
     """The partition of a graph of ATen operators, as AOTAutograd makes it: functional, but for
     what is copied to its inputs at the end. Calls whose operators have no expression are ours
-    if all that `apart` takes them apart into is.
+    if all that `apart` takes them apart into is. What is `saved` lies as its region computes it,
+    where regions alone read it.
 
     Views at the end of a region are PyTorch's, of what the region computes, so that they
     alias what they alias there. Random operators keep their order. What writes, and what sees
     that, comes last.
     """
-    return _Cut(graph, apart).partition()
+    return _Cut(graph, apart, saved or SavedTensors()).partition()
 
 
 class _Cut:
-    def __init__(self, graph: torch.fx.Graph, apart: TakenApart) -> None:
-        self.graph, self.apart = graph, apart
+    def __init__(self, graph: torch.fx.Graph, apart: TakenApart, saved: SavedTensors) -> None:
+        self.graph, self.apart, self.saved = graph, apart, saved
+        self.orders = saved.given(graph)
         calls = [node for node in graph.nodes if node.op == "call_function"]
         self.last = _writing(calls)
         self.calls = [node for node in calls if node not in self.last]
@@ -105,7 +112,7 @@ class _Cut:
         for node in self.last:
             if not _is_copy(node):
                 self._leave(node, "writes its arguments, or sees what was written")
-        return Partition(steps=self._needed(), left=tuple(self.left))
+        return Partition(steps=self._needed(), left=tuple(self.left), orders=self.orders)
 
     def _reasons(self) -> dict[Node, str | None]:
         """Why each call stays; None for those that are ours. Equal calls are tried once."""
@@ -174,7 +181,10 @@ class _Cut:
 
     def _region(self, part: TracedPart) -> Region:
         """The region, with the copies of its outputs to inputs, which are left out of `last`."""
-        graph = graph_of_part(part, self.apart)
+        graph, orders = graph_and_orders(part, self.apart)
+        self.orders |= orders
+        self.saved.note(orders)
+        part = replace(part, orders={**part.orders, **orders})
         inside, inputs = set(part.nodes), list(part.inputs)
         roots = [graph.root(name) for name in graph.outputs]
         computed = {name for node in graph.nodes for name in node.outputs}
@@ -219,8 +229,18 @@ class _Cut:
             nodes=[*constants, *own],
             inputs=[node for node in read if node not in needed and node not in constants],
             outputs=[node for node in own if node in outputs],
+            orders={node: self.orders[node] for node in read if node in self.orders},
+            as_computed=[node for node in outputs if self._is_for_regions(node)],
         )
         return part, [node for node in nodes if node in views]
+
+    def _is_for_regions(self, node: Node) -> bool:
+        """Whether only regions of this graph and the backward graph read a node. A view may
+        be PyTorch's, which makes it of a tensor that lies as traced."""
+        return node.name in self.saved.names and all(
+            user.op == "output" or (self._is_ours(user) and not is_free(user))
+            for user in node.users
+        )
 
     def _needed(self) -> tuple[Region | Node, ...]:
         """The steps whose results somebody reads."""

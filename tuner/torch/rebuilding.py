@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tuner.models.from_torch.traced import TracedPart
+from tuner.torch.layouts import lying_as
 from tuner.torch.partition import Node, Partition, Region
 
 Function = Callable[..., Any]
@@ -25,6 +26,15 @@ def rebuilt(
     for node in module.graph.nodes:
         if node.op == "placeholder":
             values[node] = graph.node_copy(node)
+    traced: dict[Node, Node] = {}  # of what lies otherwise: copies for PyTorch
+
+    def as_traced(node: Node) -> Node:
+        if node not in cut.orders:
+            return values[node]
+        if node not in traced:
+            traced[node] = _lying_as_traced(graph, values[node], node)
+        return traced[node]
+
     number = 0
     for step in cut.steps:
         if isinstance(step, Region):
@@ -36,10 +46,16 @@ def rebuilt(
                     values[output] = graph.call_function(operator.getitem, (call, place))
             number += 1
         else:
-            values[step] = graph.node_copy(step, lambda node: values[node])
+            values[step] = graph.node_copy(step, as_traced)
     (end,) = (node for node in module.graph.nodes if node.op == "output")
-    graph.node_copy(end, lambda node: values[node])
+    # The backward graph takes what regions made, and gives it to nobody else.
+    graph.node_copy(end, lambda node: as_traced(node) if node.op == "placeholder" else values[node])
     return torch.fx.GraphModule(module, graph)
+
+
+def _lying_as_traced(graph: torch.fx.Graph, value: Node, node: Node) -> Node:
+    """The value of a node with the strides that it was traced with."""
+    return graph.call_function(lying_as, (value, tuple(node.meta["val"].stride())))
 
 
 def replacing(function: Function, replaced: Sequence[tuple[int, int]]) -> Function:
@@ -72,9 +88,12 @@ class OfPyTorch:
 
 
 def of_pytorch(module: torch.fx.GraphModule, part: TracedPart) -> Function:
-    """A region as PyTorch computes it: a tuple of its outputs."""
+    """A region as PyTorch computes it, of tensors that lie as traced: a tuple of its outputs."""
     graph = torch.fx.Graph()
     values = {node: graph.placeholder(node.name) for node in part.inputs}
+    for node in part.inputs:
+        if node in part.orders:
+            values[node] = _lying_as_traced(graph, values[node], node)
     for node in part.nodes:
         values[node] = graph.node_copy(node, lambda node: values[node])
     graph.output(tuple(values[node] for node in part.outputs))

@@ -59,6 +59,35 @@ def test_gradients_of_convolutions(
 
 
 @pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation", "groups"),
+    [
+        (3, 1, 1, 1, 1),
+        (3, 2, 1, 1, 1),
+        (3, 2, 1, 1, 8),
+        (5, 3, 0, 1, 2),
+        (3, 2, 2, 2, 4),
+        (1, 2, 0, 1, 1),
+    ],
+)
+def test_gradients_of_convolutions_with_channels_last(
+    kernel: int, stride: int, padding: int, dilation: int, groups: int
+) -> None:
+    """Of images with odd sides, as close to those of float64 as those that lie otherwise."""
+    x, weight = randn(2, 8, 9, 7), randn(16, 8 // groups, kernel, kernel)
+    given = [stride] * 2, [padding] * 2, [dilation] * 2, False, [0, 0], groups
+
+    def gradients(g: Any, x: Any, w: Any) -> Any:
+        return aten.convolution_backward(g, x, w, None, *given, [True, True, False])[:2]
+
+    gradient = randn(*aten.convolution(x, weight, None, *given).shape)
+    x, gradient = (each.to(memory_format=torch.channels_last) for each in (x, gradient))
+    exact = gradients(gradient.double(), x.double(), weight.double())
+    got = evaluate_traced(gradients, gradient, x, weight)
+    for ours, right in zip(got, exact, strict=True):
+        torch.testing.assert_close(ours.double(), right, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
     ("kernel", "stride", "padding", "ceil"), [(2, 2, 0, False), (3, 1, 1, False), (3, 2, 1, True)]
 )
 def test_gradients_of_pooling(kernel: int, stride: int, padding: int, ceil: bool) -> None:

@@ -9,7 +9,7 @@ from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
 from tuner.models.from_torch.call import dtype_of
 from tuner.models.from_torch.reader import UNSET, Reader, is_random
-from tuner.models.from_torch.traced import TakenApart, TracedPart, whole
+from tuner.models.from_torch.traced import Order, TakenApart, TracedPart, whole
 from tuner.models.graph import Graph, check_graph
 from tuner.models.operators.builder import MOST_ELEMENTS
 from tuner.models.operators.complex_values import Complex, pairs
@@ -23,33 +23,44 @@ _MOST_CONSTANT = 1 << 24  # elements of what a call without inputs makes
 
 def graph_of_part(part: TracedPart, apart: TakenApart = whole) -> Graph:
     """The graph of a part, before fusion. Its inputs and outputs are stored as the traced
-    tensors lie in memory, those without gaps. `apart` takes calls apart whose operators have
-    no expression.
+    tensors lie in memory, those without gaps, unless the part says otherwise. `apart` takes
+    calls apart whose operators have no expression.
 
     Raises ModelRefused for an operator at fault, and WorkloadError.
     """
+    return graph_and_orders(part, apart)[0]
+
+
+def graph_and_orders(part: TracedPart, apart: TakenApart) -> tuple[Graph, dict[Any, Order]]:
+    """The graph of a part, and the order of each output that lies otherwise than traced."""
     import torch  # noqa: PLC0415  # loaded by whoever traced the graph
     from torch.utils._python_dispatch import _disable_current_modes  # noqa: PLC0415
 
     reader = Reader(apart)
     for node in part.inputs:
-        reader.input(node, memory_order(node.meta["val"]))
+        reader.input(node, part.orders.get(node) or memory_order(node.meta["val"]))
     # Constants are computed, not traced.
     with _disable_current_modes(), torch.no_grad():
         for node in part.nodes:
             reader.call(node)
-    outputs = [_as_traced(reader.values[node], node) for node in part.outputs]
+    outputs, orders = list[Value](), dict[Any, Order]()
+    for node in part.outputs:
+        value = _as_traced(reader.values[node], node)
+        order = _order_of(value, node) if node in part.as_computed else None
+        if order is not None:
+            orders[node] = order
+        outputs.append(_stored(value, node, order))
     # Names of the trace would make equal parts of two traces differ.
     labels = [f"in{number}" for number in range(len(part.inputs))]
     labels += [f"out{number}" for number in range(len(outputs))]
     graph = reader.builder.graph(outputs, labels)
     check_graph(graph)
-    return graph
+    return graph, orders
 
 
 def _as_traced(value: Value | Complex | None, node: Any) -> Value:
-    """A result in the dtype, shape and order in memory that the trace has for it. Complex
-    numbers have their parts as last dimension."""
+    """A result in the dtype and shape that the trace has for it. Complex numbers have their
+    parts as last dimension."""
     if value is None:
         raise ModelRefused(f"result {node.name!r} has no expression yet")
     meta = node.meta["val"]
@@ -58,10 +69,26 @@ def _as_traced(value: Value | Complex | None, node: Any) -> Value:
     if isinstance(value, Complex):
         value = pairs(value)
     dtype = dtype_of(meta.dtype, f"{node.name!r}")
-    value = reshape(cast(value, dtype), [*meta.shape, *(2,) * meta.dtype.is_complex])
-    order = memory_order(meta)
+    return reshape(cast(value, dtype), [*meta.shape, *(2,) * meta.dtype.is_complex])
+
+
+def _order_of(value: Value, node: Any) -> Order | None:
+    """The order in which a result is computed; None where that is the trace's."""
+    meta = node.meta["val"]
+    if not value.whole or value.rank != meta.dim():
+        return None
+    order, traced = value.order, memory_order(meta) or range(meta.dim())
+    assert order is not None, "a whole tensor has one"
+    long = [axis for axis in order if meta.shape[axis] > 1]
+    return None if long == [axis for axis in traced if meta.shape[axis] > 1] else order
+
+
+def _stored(value: Value, node: Any, order: Order | None) -> Value:
+    """A result with its dimensions as they lie in memory, in the given order or the trace's."""
+    meta = node.meta["val"]
     if not lies_without_gaps(meta) and not is_free(node):
         raise ModelRefused(f"result {node.name!r} lies in memory with gaps")
+    order = order or memory_order(meta)
     if order is None:
         return value
     return transpose(value, [*order, *range(len(order), value.rank)])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+Order = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +18,9 @@ class TracedPart:
     nodes: Sequence[Any]  # of torch.fx, in the graph's order
     inputs: Sequence[Any]  # nodes that are tensors
     outputs: Sequence[Any]
+    # The order of dimensions, the slowest first, of tensors that lie otherwise than traced.
+    orders: Mapping[Any, Order] = field(default_factory=dict)
+    as_computed: Collection[Any] = ()  # outputs that may lie in any order
 
 
 TakenApart = Callable[[Any], TracedPart | None]
