@@ -76,7 +76,7 @@ def page(table: Mapping[str, str]) -> str:
         "`If`, `Loop` and `Scan` are branches and loops of the executor."
     )
     lines += ["| Domain | Operators |", "| --- | --- |"]
-    for domain in ("ai.onnx", "com.microsoft"):
+    for domain in ("ai.onnx", "ai.onnx.ml", "com.microsoft", "qonnx.custom_op.general"):
         lines.append(
             f"| `{domain}` | {', '.join(f'`{name}`' for name in sorted(TABLES[domain]))} |"
         )

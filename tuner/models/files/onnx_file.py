@@ -24,8 +24,10 @@ from tuner.models.files.onnx_order import graphs_of, sort_operators
 
 _DOMAINS = ("", "ai.onnx")
 _MICROSOFT = "com.microsoft"
+# Of the operators of QONNX: as Brevitas, QONNX and older versions of FINN write them.
+QONNX_DOMAINS = ("onnx.brevitas", "qonnx.custom_op.general", "finn.custom_op.general")
 # Of operators that no file need define.
-_TAKEN = (*_DOMAINS, "ai.onnx.ml", "ai.onnx.preview", _MICROSOFT)
+_TAKEN = (*_DOMAINS, "ai.onnx.ml", "ai.onnx.preview", _MICROSOFT, *QONNX_DOMAINS)
 _OF_THE_RUNTIME = ("LayerNormalization", "SimplifiedLayerNormalization")
 _GREATEST_OPSET = onnx.defs.onnx_opset_version()
 _HEAVY = 1 << 16  # bytes of a constant that is put aside while a model is checked
@@ -62,6 +64,7 @@ def read_model(
     """
     model = parsed(content, limits)
     _state_standard(model)
+    _state_qonnx(model)
     _check_header(model)
     _rename_domains(model)
     _check_arguments(model.graph, limits)
@@ -120,6 +123,16 @@ def _state_standard(model: Any) -> None:
     standard = any(node.domain in _DOMAINS for node in _nodes(model.graph))
     if model.opset_import and not standard and not opset_of(model):
         model.opset_import.append(onnx.helper.make_opsetid("", _GREATEST_OPSET))
+
+
+def _state_qonnx(model: Any) -> None:
+    """Names the version of QONNX's operators in a file that has them and does not, as tools
+    have written that add them to a model."""
+    stated = {entry.domain for entry in model.opset_import}
+    used = {node.domain for body in (model.graph, *model.functions) for node in _nodes(body)}
+    for domain in QONNX_DOMAINS:
+        if domain in used - stated:
+            model.opset_import.append(onnx.helper.make_opsetid(domain, 1))
 
 
 def _check_header(model: Any) -> None:

@@ -19,6 +19,7 @@ from tuner.models.errors import ModelRefused
 from tuner.models.evaluator.older_operators import operators_of
 from tuner.models.files.given_inputs import typed
 from tuner.models.files.input_values import InputValues
+from tuner.models.files.onnx_file import QONNX_DOMAINS
 from tuner.models.from_onnx import (
     arithmetic,
     bounded,
@@ -26,6 +27,7 @@ from tuner.models.from_onnx import (
     machine_learning,
     microsoft,
     products,
+    qonnx,
     recurrent,
     reductions,
     selection,
@@ -64,7 +66,10 @@ TABLES: Mapping[str, Mapping[str, Convert]] = {
     "ai.onnx": OPERATORS,
     "ai.onnx.ml": machine_learning.TABLE,
     "com.microsoft": microsoft.TABLE,
+    **dict.fromkeys(QONNX_DOMAINS, qonnx.TABLE),
 }
+# Those of operators that ONNX's evaluator does not have.
+_FOREIGN = (microsoft.TABLE, qonnx.TABLE)
 # Operators that take formats which kernels do not compute with: to convert them, or only
 # their shapes.
 CONVERSIONS = (
@@ -246,9 +251,10 @@ class _Reader:
         items = next((self.sequences[n] for n in proto.input if n in self.sequences), None)
         if items is not None or (rows is OPERATORS and node.op in sequences.MAKERS):
             return self.of_sequence(node, items or ())
-        if bounded.concerns(node) and (rows is microsoft.TABLE or node.op in control.TABLE):
+        is_foreign = any(rows is table for table in _FOREIGN)
+        if bounded.concerns(node) and (is_foreign or node.op in control.TABLE):
             raise node.late_extent()
-        if rows is microsoft.TABLE:  # which ONNX's evaluator does not have
+        if is_foreign:
             if node.op not in rows:
                 raise node.refusal(f"of domain {proto.domain} has no expression yet")
             return rows[node.op](node)
