@@ -17,8 +17,11 @@ from tests.support.graph_values import graph_outputs
 from tests.support.model_kernels import compiled
 from tests.support.model_libraries import exported
 from tuner.models.errors import ModelRefused
+from tuner.models.files.onnx_file import read_model
 from tuner.models.graph import Graph, check_graph
 from tuner.models.reading import read_graph
+from tuner.models.reference.node_check import verdict_on
+from tuner.models.reference.verdict import Right
 from tuner.models.workloads import workloads_of
 
 MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ")
@@ -190,6 +193,42 @@ def test_linear_models_give_numbers() -> None:
     assert_as_the_runtime(model_of("LinearRegressor", attributes, X, {"Y": np.float32}), X)
 
 
+@pytest.mark.parametrize("one_class", [0, 1])
+@pytest.mark.parametrize(
+    ("kernel", "parameters"),
+    [
+        ("LINEAR", (0.0, 0.0, 0.0)),
+        ("POLY", (0.5, 1.0, 3.0)),
+        ("RBF", (0.3, 0.0, 0.0)),
+        ("SIGMOID", (0.2, 0.5, 0)),
+    ],
+)
+def test_support_vectors_give_numbers(
+    kernel: str, parameters: tuple[float, ...], one_class: int
+) -> None:
+    rng = np.random.default_rng(0)
+    attributes = {
+        "kernel_type": kernel,
+        "kernel_params": list(parameters),
+        "n_supports": 4,
+        "support_vectors": rng.standard_normal(20).tolist(),
+        "coefficients": rng.standard_normal(4).tolist(),
+        "rho": [0.25],
+        "one_class": one_class,
+    }
+    assert_as_the_runtime(model_of("SVMRegressor", attributes, X, {"Y": np.float32}), X)
+
+
+def test_a_support_vector_machine_without_vectors_is_linear() -> None:
+    attributes: dict[str, Any] = {
+        "coefficients": [0.5, -1.0, 2.0, 0.25, 1.0],
+        "rho": [0.5],
+        "n_supports": 0,
+    }
+    attributes["kernel_params"] = [0.0, 0.0, 0.0]
+    assert_as_the_runtime(model_of("SVMRegressor", attributes, X, {"Y": np.float32}), X)
+
+
 COLUMNS: dict[str, tuple[str, Mapping[str, Any], Any]] = {
     "Scaler of all": ("Scaler", {"offset": [0.5], "scale": [2.0]}, np.float32),
     "Scaler": (
@@ -282,19 +321,33 @@ def test_a_file_need_not_name_an_opset_that_it_has_no_operator_of() -> None:
     assert_as_the_runtime(model, X)
 
 
-def test_texts_and_maps_are_refused_with_a_way_out() -> None:
+def test_texts_are_refused_with_a_way_out() -> None:
     attributes = {**forest("class", 2), "classlabels_strings": ["no", "yes"]}
     model = model_of("TreeEnsembleClassifier", attributes, X, LABELS)
     model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.STRING
     with pytest.raises(ModelRefused, match="integers as classes"):
         read(model)
-    scores = model_of("ZipMap", {"classlabels_int64s": [0, 1, 2, 3, 4]}, X, {"Y": np.float32})
+
+
+@pytest.mark.parametrize(
+    "labels", [[0, 1, 2, 3, 9], ["a", "b", "c", "d", "e"]], ids=["int64s", "strings"]
+)
+def test_maps_are_a_matrix_of_their_values(labels: Any) -> None:
+    kind = "strings" if isinstance(labels[0], str) else "int64s"
+    model = model_of("ZipMap", {f"classlabels_{kind}": labels}, X, {"Y": np.float32})
     value = onnx.TypeProto()
-    value.sequence_type.elem_type.map_type.key_type = onnx.TensorProto.INT64
+    key = onnx.TensorProto.STRING if kind == "strings" else onnx.TensorProto.INT64
+    value.sequence_type.elem_type.map_type.key_type = key
     value.sequence_type.elem_type.map_type.value_type.tensor_type.elem_type = 1
-    scores.graph.output[0].type.CopyFrom(value)
-    with pytest.raises(ModelRefused, match="'zipmap': False"):
-        read(scores)
+    model.graph.output[0].type.CopyFrom(value)
+    content = model.SerializeToString()
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    (maps,) = session.run(None, {"X": X})
+    graph = read(model)
+    np.testing.assert_array_equal(
+        graph_outputs(graph, [X])[0], [[row[label] for label in labels] for row in maps]
+    )
+    assert isinstance(verdict_on(read_model(content, {}), graph, [X], {}), Right)
 
 
 @pytest.mark.slow

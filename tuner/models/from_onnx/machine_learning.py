@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from tuner.models.from_onnx import tree_ensembles
+from tuner.models.from_onnx import support_vectors, tree_ensembles
 from tuner.models.from_onnx.class_scores import class_labels, labelled, transformed
 from tuner.models.from_onnx.node import Convert, Node, Results
 from tuner.models.from_onnx.tree_ensembles import matrix
@@ -201,11 +201,16 @@ def _default(node: Node, values: Array) -> float | int:
     return int(node.attribute("default_int64", -1))
 
 
-def zip_map(node: Node) -> Results:
-    raise node.refusal(
-        "gives a map for each row; export the matrix that it reads, with skl2onnx by "
-        "options={'zipmap': False}"
+def zip_map(node: Node) -> Value:
+    """The matrix of the maps' values, a row each, whose columns are the classes in the order
+    of their labels: the arrays of a library have no keys."""
+    labels = node.attribute("classlabels_int64s", None) or node.attribute(
+        "classlabels_strings", None
     )
+    columns = node[0].shape[-1]
+    if len(labels or []) != columns:
+        raise node.refusal(f"has {len(labels or [])} labels for {columns} columns")
+    return matrix(node)
 
 
 TABLE: Mapping[str, Convert] = {
@@ -219,6 +224,7 @@ TABLE: Mapping[str, Convert] = {
     "LinearRegressor": linear_regressor,
     "Normalizer": normalizer,
     "OneHotEncoder": one_hot_encoder,
+    "SVMRegressor": support_vectors.regressor,
     "Scaler": scaler,
     "ZipMap": zip_map,
 }

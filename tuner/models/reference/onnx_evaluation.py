@@ -33,6 +33,15 @@ class NotEvaluated(ModelRefused):
     """The evaluator has no such operator, or fails at it."""
 
 
+class ZipMap(OpRun):  # type: ignore[misc]  # onnx has no types
+    """Maps as the matrix of their values, as libraries give them; the evaluator has none."""
+
+    op_domain = "ai.onnx.ml"
+
+    def _run(self, x: Array, **labels: Any) -> tuple[Array]:
+        return (x.reshape(-1, x.shape[-1]),)
+
+
 class GatherElements(OpRun):  # type: ignore[misc]  # onnx has no types
     """The evaluator's own fails at more than 64 rows: `numpy.choose` takes no more."""
 
@@ -67,7 +76,7 @@ def evaluate_all(model: Any, inputs: Sequence[Array]) -> dict[str, Array]:
         feeds[value.name] = array if format is None else format.typed(array)
     try:
         with np.errstate(all="ignore"):
-            operators = [*operators_of(opset_of(model)), GatherElements]
+            operators = [*operators_of(opset_of(model)), GatherElements, ZipMap]
             evaluator = ReferenceEvaluator(model, new_ops=operators)
             compute_widely(evaluator, model.graph)
             results = evaluator.run(None, feeds, intermediate=True)
