@@ -48,6 +48,7 @@ PROJECTION = (real(B, S, 6), real(6, 3 * H * D), real(3 * H * D))
 LENGTHS = np.array([4, 2], np.int32)
 COS, SIN = np.cos(real(16, D // 2)), np.sin(real(16, D // 2))
 PAST = (real(B, H, 3, D), real(B, H, 3, D))
+SCALES = np.linspace(0.005, 0.01, 2 * 4 * 8, dtype=np.float32).reshape(2, -1)
 
 CASES = [
     Case(op="Attention", inputs=PROJECTION, attributes={"num_heads": H}),
@@ -392,4 +393,24 @@ CASES = [
         outputs=("y", "", "", "sum"),
     ),
     Case(op="Trilu", inputs=(real(4, 5), np.int64(1)), constants=frozenset({1})),
+    Case(
+        op="DynamicQuantizeLSTM",
+        label="per channel, both directions, from given states",
+        inputs=(real(4, 3, 6), u8(2, 6, 4 * 8), u8(2, 8, 4 * 8), real(2, 8 * 8), None,
+                real(2, 3, 8), real(2, 3, 8), None,
+                *(SCALES, np.full((2, 4 * 8), 120, np.uint8)) * 2),
+        attributes={"hidden_size": 8, "direction": "bidirectional"},
+        outputs=("y", "h", "c"),
+        constants=frozenset({1, 2, 8, 9, 10, 11}),
+    ),
+    Case(
+        op="DynamicQuantizeLSTM",
+        label="sequences of several lengths",
+        inputs=(real(5, 3, 6), i8(2, 6, 4 * 8), i8(2, 8, 4 * 8), real(2, 8 * 8),
+                np.array([4, 2, 3], np.int32), real(2, 3, 8), real(2, 3, 8), None,
+                *(np.full(2, 0.01, np.float32), np.zeros(2, np.int8)) * 2),
+        attributes={"hidden_size": 8, "direction": "bidirectional"},
+        outputs=("y", "h", "c"),
+        constants=frozenset({1, 2, 8, 9, 10, 11}),
+    ),
 ]  # fmt: skip

@@ -59,7 +59,7 @@ def converted(
     states: int,
     default: Sequence[str],
     direction: Direction,
-    operand: Callable[[Value], Value] = lambda value: value,
+    operand: Callable[[Value], Value] | None = None,
 ) -> Results:
     """The layer's results for all directions: of each step, then the last states.
 
@@ -123,7 +123,7 @@ def _begin(node: Node, place: int, number: int, batch: int, hidden: int, by_batc
     return _row(transpose(given, [1, 0, 2]) if by_batch else given, number)
 
 
-def lstm(node: Node, operand: Callable[[Value], Value] = lambda value: value) -> Results:
+def lstm(node: Node, operand: Callable[[Value], Value] | None = None) -> Results:
     holes = node.optional(7)
 
     def direction(

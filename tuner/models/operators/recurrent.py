@@ -6,7 +6,7 @@ Layouts are ONNX's: x in time, batch, features; weights with their gates stacked
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from tuner.models.operators import elementwise as maps
 from tuner.models.operators.contraction import einsum, matmul
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import along, reshape, transpose, unsqueeze
-from tuner.models.operators.scalars import Elem, clamp, unary, where
+from tuner.models.operators.reduction import reduce
+from tuner.models.operators.scalars import Elem, cast_to, clamp, unary, where
 from tuner.models.operators.scans import scan
 from tuner.models.operators.values import Value
 
@@ -38,8 +39,9 @@ class Layer:
     # Of the sequences of the batch, where they end before the last step: integers [batch].
     lengths: Value | None = None
     projection: Value | None = None
-    # What products read of the inputs and of a state, such as their nearest integers' values.
-    operand: Callable[[Value], Value] = lambda value: value
+    # What products read of the inputs of all steps and of the states of all sequences, such as
+    # their nearest integers' values. None: as they are.
+    operand: Callable[[Value], Value] | None = None
 
     def clipped(self, e: Elem) -> Elem:
         return e if self.clip is None else clamp(e, -self.clip, self.clip)
@@ -52,13 +54,30 @@ def tanh(e: Elem) -> Elem:
 def _projected(x: Value, layer: Layer, gates: int, bias: Sequence[Value | None]) -> Value:
     """The products of all inputs, [time, batch, gates, hidden]."""
     product, vectors = (
-        matmul(layer.operand(x), transpose(layer.inputs, [1, 0])),
+        matmul(_operand(x, layer), transpose(layer.inputs, [1, 0])),
         [v for v in bias if v is not None],
     )
     if vectors:
         product = elementwise("bias", _sum, product, elementwise("bias", _sum, *vectors))
     stored = x.builder.stored(product.materialized())
     return x.builder.alias(stored, [*x.shape[:2], gates, layer.hidden])
+
+
+def _operand(x: Value, layer: Layer) -> Value:
+    """What the products of all inputs read: what lies behind all sequences is zero there."""
+    if layer.operand is None:
+        return x
+    if layer.lengths is not None:
+        longest = reduce("longest", "max", layer.lengths, [0], keep=False)
+        steps = x.builder.constant(np.arange(x.shape[0]), layer.lengths.dtype)
+        x = elementwise(
+            "within",
+            lambda e, t, n: where(t < n, e, 0),
+            x,
+            reshape(steps, [x.shape[0], 1, 1]),
+            longest,
+        )
+    return layer.operand(x)
 
 
 def _sum(first: Elem, *rest: Elem) -> Elem:
@@ -69,7 +88,7 @@ def _sum(first: Elem, *rest: Elem) -> Elem:
 
 def _recurred(state: Value, layer: Layer, gates: Sequence[int]) -> Value:
     """The products of a state for some gates, [batch, gates, hidden]."""
-    state = layer.operand(state)
+    state = state if layer.operand is None else layer.operand(state)
     rows = along(layer.states, 0, gates[0] * layer.hidden, len(gates) * layer.hidden)
     if len(gates) == 1:
         return unsqueeze(matmul(state, transpose(rows, [1, 0])), [1])
@@ -97,7 +116,7 @@ def _over_time(
     steps, inputs = projected.shape[0], [projected]
     if layer.lengths is not None:
         inputs.append(projected.builder.constant(np.arange(steps), layer.lengths.dtype))
-        step = _within(step, reshape(layer.lengths, [layer.lengths.elements, 1]))
+        step = _within(step, reshape(layer.lengths, [layer.lengths.elements, 1]), layer)
     last, (every,) = scan(
         projected.builder,
         name,
@@ -111,9 +130,10 @@ def _over_time(
     return (every, *last)
 
 
-def _within(step: Step, lengths: Value) -> Step:
+def _within(step: Step, lengths: Value, layer: Layer) -> Step:
     """The step where sequences, of lengths [batch, 1], have not ended. Where they have,
-    states stay and the result is zero."""
+    states stay and the result is zero. Behind the step at which they end, an operand that
+    depends on all states reads zeros of theirs."""
 
     def kept(number: Value, new: Value, old: Value | None) -> Value:
         rest = [] if old is None else [old]
@@ -127,13 +147,31 @@ def _within(step: Step, lengths: Value) -> Step:
         )
 
     def limited(given: Value, number: Value, *states: Value) -> tuple[list[Value], list[Value]]:
-        after, results = step(given, *states)
+        read = states
+        if layer.operand is not None:
+            read = tuple(
+                elementwise("read", lambda e, t, n: where(t > n, 0, e), state, number, lengths)
+                for state in states
+            )
+        after, results = step(given, *read)
         pairs = zip(after, states, strict=True)
         return [kept(number, new, old) for new, old in pairs], [
             kept(number, result, None) for result in results
         ]
 
     return limited
+
+
+def _turned(x: Value, lengths: Value) -> Value:
+    """Each sequence of x, [time, batch, features], from its end to its begin, so that an
+    operand that depends on all meets them in step."""
+    steps = x.shape[0]
+
+    def body(t: Elem, b: Elem, k: Elem) -> Elem:
+        count = cast_to("int64", lengths[b])
+        return x[clamp(where(t < count, count - 1 - t, t), 0, steps - 1), b, k]
+
+    return x.builder.compute("turned", x.shape, body, dtype=x.dtype)
 
 
 def lstm(
@@ -149,6 +187,17 @@ def lstm(
     """Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997; gates in the order input,
     output, forget, cell. Results of all steps [time, batch, hidden], the last state and the
     last cell."""
+    if layer.operand is not None and layer.reverse and layer.lengths is not None:
+        every, *last = lstm(
+            _turned(x, layer.lengths),
+            replace(layer, reverse=False),
+            h0,
+            c0,
+            peepholes=peepholes,
+            activations=activations,
+            couple=couple,
+        )
+        return (_turned(every, layer.lengths), *last)
     f, g, h = activations
     projected = _projected(x, layer, 4, [layer.input_bias, layer.state_bias])
 
