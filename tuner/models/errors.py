@@ -12,3 +12,7 @@ class ModelRefused(UsageError):
     """
 
     code = "invalid_model"
+
+
+class NotEvaluated(ModelRefused):
+    """ONNX's reference evaluator has no such operator, or fails at it."""

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from tuner.errors import TunerError
 from tuner.models.arrays import Array, arrays_from, arrays_to
-from tuner.models.errors import ModelRefused
+from tuner.models.errors import ModelRefused, NotEvaluated
 from tuner.models.files.input_shapes import InputShapes
 from tuner.models.files.input_values import InputValues
 from tuner.models.files.neighbours import with_neighbours
@@ -99,9 +99,12 @@ def reference_outputs(
 ) -> list[Array]:
     """The outputs of ONNX's reference evaluator on these inputs, in the model's order.
 
-    Raises as `import_model` does.
+    Raises as `import_model` does, and NotEvaluated where the evaluator does not run it.
     """
-    return arrays_from(_answer("outputs", content, shapes or {}, values or {}, arrays_to(inputs)))
+    answer = _answer("outputs", content, shapes or {}, values or {}, arrays_to(inputs))
+    if not answer:
+        raise NotEvaluated("ONNX's reference evaluator does not run the model")
+    return arrays_from(answer)
 
 
 def judged(

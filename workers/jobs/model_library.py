@@ -16,11 +16,12 @@ from tuner.db.engine import Database
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import Argument, ExportKernel
+from tuner.models.errors import NotEvaluated
 from tuner.models.executors.executor import Executor
 from tuner.models.files.input_shapes import InputShapes
 from tuner.models.files.input_values import InputValues
 from tuner.models.graph import LARGEST_FIXED, Graph
-from tuner.models.importer import reference_outputs
+from tuner.models.importer import import_model, reference_outputs
 from tuner.models.library.concurrency import Concurrency
 from tuner.models.library.library import ModelNumbers
 from tuner.models.passes.substitutions import Substitution, with_substitutions
@@ -245,8 +246,21 @@ def _verified(
 def _right(model: Model, inputs: Sequence[Array]) -> Sequence[Array]:
     if model.evaluate is not None:
         return model.evaluate(inputs)
-    right = reference_outputs(model.content, inputs, model.shapes, model.values)
-    return filled(model.graph, right)
+    return right_outputs(model, model.graph, inputs, model.shapes)
+
+
+def right_outputs(
+    model: Model, graph: Graph, inputs: Sequence[Array], shapes: InputShapes
+) -> Sequence[Array]:
+    """The outputs of ONNX's evaluator for these shapes, as the graph has them. Where it does
+    not run the model, those of the graph of these shapes in float64."""
+    try:
+        return filled(graph, reference_outputs(model.content, inputs, shapes, model.values))
+    except NotEvaluated:
+        if shapes != model.shapes:
+            graph = import_model(model.content, shapes, model.values)
+        with np.errstate(all="ignore"):
+            return evaluate_outputs(graph, inputs)
 
 
 def largest_error(

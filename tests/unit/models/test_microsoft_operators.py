@@ -16,6 +16,7 @@ from tests.unit.models.microsoft_cases import CASES, B, Case, D, H, S, real
 from tuner.models.errors import ModelRefused
 from tuner.models.graph import check_graph
 from tuner.models.reading import read_graph
+from tuner.workers.jobs.model_library import Model, right_outputs
 
 
 def model_of(case: Case) -> tuple[Any, dict[str, Any]]:
@@ -170,3 +171,14 @@ def test_an_operator_without_an_expression_is_named_with_its_domain() -> None:
     model, given = model_of(Case(op="NGramRepeatBlock", inputs=(np.zeros((2, 3), np.int64),)))
     with pytest.raises(ModelRefused, match=r"NGramRepeatBlock .* domain com.microsoft"):
         read(model, given, [np.zeros((2, 3), np.int64)])
+
+
+def test_what_the_evaluator_of_onnx_does_not_run_is_evaluated_from_the_graph() -> None:
+    """Also where nobody knew before that it does not."""
+    case = next(case for case in CASES if case.op == "QuickGelu")
+    file, given = model_of(case)
+    file.graph.output[0].CopyFrom(described("y", given["x0"]))
+    content = file.SerializeToString()
+    model = Model(content=content, shapes={}, graph=read_graph(content, {}))
+    (right,) = right_outputs(model, model.graph, [given["x0"]], {})
+    np.testing.assert_allclose(right, given["x0"] / (1 + np.exp(-1.5 * given["x0"])), rtol=1e-5)

@@ -25,14 +25,13 @@ from tuner.models.executors.executor import Executor
 from tuner.models.files.input_shapes import InputShapes
 from tuner.models.files.input_values import InputValues
 from tuner.models.graph import Graph
-from tuner.models.importer import import_model, reference_outputs
-from tuner.models.reference.bounded_outputs import filled
+from tuner.models.importer import import_model
 from tuner.models.tuning.numerics import NumericsPolicy
 from tuner.runtime.loader import ALIGNMENT
 from tuner.runtime.portfolio import Portfolio
 from tuner.target.roofline import bandwidth_at
 from tuner.target.target import Target
-from tuner.workers.jobs.model_library import Model, largest_error
+from tuner.workers.jobs.model_library import Model, largest_error, right_outputs
 from tuner.workload.expression import Tensor
 from tuner.workload.rows import ListedExtent, Rows
 
@@ -259,10 +258,8 @@ def _error(
         else:
             inputs.append(rng.integers(0, 2, shape).astype(argument.dtype))
     shapes = {**model.shapes, family.batch.name: batch}
-    right = filled(
-        family.members.get(batch, family.members[family.rows.high]).graph,
-        reference_outputs(model.content, inputs, shapes, model.values),
-    )
+    graph = family.members.get(batch, family.members[family.rows.high]).graph
+    right = right_outputs(model, graph, inputs, shapes)
     checked = executor.run(path, str(made.symbol), inputs)
     symbol = f"{made.symbol} with {family.batch.name}={batch}"
     return largest_error(symbol, checked.outputs, right, tolerance)

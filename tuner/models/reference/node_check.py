@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.models.errors import NotEvaluated
 from tuner.models.files.input_values import InputValues
 from tuner.models.from_onnx.reader import graph_of_all, without_functions
 from tuner.models.graph import Array, Graph
@@ -19,7 +20,7 @@ from tuner.models.reference.accuracy import relative_error, tolerance_of
 from tuner.models.reference.amplification import allowed_error
 from tuner.models.reference.bounded_outputs import filled
 from tuner.models.reference.evaluation import evaluate_graph
-from tuner.models.reference.onnx_evaluation import NotEvaluated, evaluate, evaluate_all
+from tuner.models.reference.onnx_evaluation import evaluate, evaluate_all
 from tuner.models.reference.verdict import Right, Unjudged, Verdict, Wrong
 from tuner.workload.bounded import first
 

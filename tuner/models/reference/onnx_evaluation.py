@@ -9,7 +9,7 @@ import numpy as np
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from tuner.models.errors import ModelRefused
+from tuner.models.errors import NotEvaluated
 from tuner.models.evaluator.narrow_floats import compute_widely
 from tuner.models.evaluator.older_operators import operators_of
 from tuner.models.files.given_inputs import inputs_of
@@ -27,10 +27,6 @@ FAULTS = (
     ArithmeticError,
     AttributeError,
 )
-
-
-class NotEvaluated(ModelRefused):
-    """The evaluator has no such operator, or fails at it."""
 
 
 class ZipMap(OpRun):  # type: ignore[misc]  # onnx has no types
