@@ -173,6 +173,7 @@ def operators() -> dict[str, tuple[Any, ...]]:
                 torch.log1p(x.abs() * 1e-5), torch.expm1(x * 1e-5), torch.expm1(x),
                 torch.log2(x.abs()),
                 torch.log10(x.abs()), torch.atan2(x, x.flip(2)), x.prod(), (x > -9).all(),
+                torch._is_all_true(x > 0), torch._is_any_true(x > 0),
                 i & 2, i | 4, i ^ 3, ~i, (x > 0) & (x < 1), (x > 0) ^ (x < 1),
             ),
             rows,

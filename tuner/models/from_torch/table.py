@@ -96,6 +96,8 @@ TABLE: Mapping[str, Convert] = {
     "aten.__rshift__.Tensor": shifted("shr"),
     "aten._adaptive_avg_pool2d.default": adaptive_average,
     "aten._adaptive_avg_pool3d.default": adaptive_average,
+    "aten._is_all_true.default": anywhere(any_is_enough=False),
+    "aten._is_any_true.default": anywhere(any_is_enough=True),
     "aten._log_softmax.default": softmax(log=True),
     "aten._native_batch_norm_legit.no_stats": own_batch_norm,
     "aten._native_batch_norm_legit_no_training.default": batch_norm,
