@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,26 +21,13 @@ from tuner.app.export.verdicts import Retimed
 from tuner.app.export.verify import verify_export
 from tuner.app.models.family import Batch, Listed, family_of, listed_family
 from tuner.app.models.tuned_model import export_family
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.errors import UsageError
 from tuner.runtime.loader import Library, aligned_empty
 from tuner.runtime.signature import ShapeError
-from tuner.settings import Settings, load_settings
+from tuner.settings import Settings
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workers.jobs.model_library import ModelWrong
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    opened = open_database(tmp_path / "models.db")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    given = {"data_dir": str(tmp_path), "threads": 1, "trials": 2}
-    return load_settings(given, given_as="argument {}").values
 
 
 def measured(target: Target) -> Target:

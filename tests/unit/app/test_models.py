@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from tuner.app.export.verify import verify_export
 from tuner.app.models.command_time import CommandTime
 from tuner.app.models.tuned_model import TunedModel, export_model, submit_model
 from tuner.db import jobs
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.export.artifacts import ArtifactStore
 from tuner.models.arrays import bits, plain_values
 from tuner.models.importer import import_model
@@ -34,22 +33,9 @@ from tuner.models.reference.check_inputs import check_inputs
 from tuner.models.reference.evaluation import evaluate_graph
 from tuner.models.workloads import workloads_of
 from tuner.runtime.loader import Library
-from tuner.settings import Settings, load_settings
+from tuner.settings import Settings
 from tuner.target.target import Bandwidth, Limits
 from tuner.workers.jobs.model_library import Model, ModelUnfinished, ModelWrong, largest_error
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    opened = open_database(tmp_path / "models.db")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    given = {"data_dir": str(tmp_path), "threads": 1, "trials": 2}
-    return load_settings(given, given_as="argument {}").values
 
 
 def small() -> Model:
