@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,16 +29,19 @@ KIND_CHECKS = frozenset(
 )
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
-    """Each module's path from the root and its tree."""
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
+    """Each module's path from the root and its tree. It takes seconds, so only who runs these
+    tests parses them, and not each process that collects tests."""
+    parsed = []
     for top in ("tuner", "api", "db", "workers", "benchmarks"):
         # Does not follow links to folders, of which the installed package is made.
         for folder, _, names in os.walk(ROOT / top):
             for path in (Path(folder, name) for name in names if name.endswith(".py")):
-                yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))
-
-
-MODULES = tuple(sources())
+                parsed.append(
+                    (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8")))
+                )
+    return parsed
 
 
 def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -72,7 +76,7 @@ def kind_checks(tree: ast.Module) -> Iterator[int]:
 def test_names_say_what_they_hold() -> None:
     unclear = {
         f"{path}:{line} {name}": path.rpartition("/")[0]
-        for path, tree in MODULES
+        for path, tree in modules()
         for line, name in bound_names(tree)
         if name in FORBIDDEN_NAMES
     }
@@ -83,14 +87,14 @@ def test_names_say_what_they_hold() -> None:
 def test_sketches_are_told_apart_within_spaces_only() -> None:
     assert not [
         f"{path}:{line}"
-        for path, tree in MODULES
+        for path, tree in modules()
         if not path.startswith("tuner/spaces/")
         for line in sketch_checks(tree)
     ]
 
 
 def test_kinds_of_targets_are_compared_in_few_files() -> None:
-    compared = {path for path, tree in MODULES if any(kind_checks(tree))}
+    compared = {path for path, tree in modules() if any(kind_checks(tree))}
     assert compared == KIND_CHECKS
 
 
