@@ -182,9 +182,11 @@ class _Cut:
     def _region(self, part: TracedPart) -> Region:
         """The region, with the copies of its outputs to inputs, which are left out of `last`."""
         graph, orders = graph_and_orders(part, self.apart)
+        part = replace(part, orders={**part.orders, **orders})
+        for node, order in list(orders.items()):
+            orders |= {user: order for user in node.users if _is_alias(user)}
         self.orders |= orders
         self.saved.note(orders)
-        part = replace(part, orders={**part.orders, **orders})
         inside, inputs = set(part.nodes), list(part.inputs)
         roots = [graph.root(name) for name in graph.outputs]
         computed = {name for node in graph.nodes for name in node.outputs}
@@ -235,11 +237,19 @@ class _Cut:
         return part, [node for node in nodes if node in views]
 
     def _is_for_regions(self, node: Node) -> bool:
-        """Whether only regions of this graph and the backward graph read a node. A view may
-        be PyTorch's, which makes it of a tensor that lies as traced."""
-        return node.name in self.saved.names and all(
-            user.op == "output" or (self._is_ours(user) and not is_free(user))
-            for user in node.users
+        """Whether only regions of this graph and the backward graph read a node, by itself or by
+        an alias. Any other view may be PyTorch's, which makes it of a tensor that lies as
+        traced."""
+        is_saved = node.name in self.saved.names
+        aliases = [user for user in node.users if _is_alias(user)]
+        return (
+            (is_saved or bool(aliases))
+            and all(map(self._is_for_regions, aliases))
+            and all(
+                is_saved if user.op == "output" else self._is_ours(user) and not is_free(user)
+                for user in node.users
+                if user not in aliases
+            )
         )
 
     def _needed(self) -> tuple[Region | Node, ...]:
@@ -277,6 +287,11 @@ def _is_copy(node: Node) -> bool:
         and node.args[0].op == "placeholder"
         and isinstance(node.args[1], torch.fx.Node)
     )
+
+
+def _is_alias(node: Node) -> bool:
+    """Whether a node is a tensor again, with the same shape and strides."""
+    return node.target in (torch.ops.aten.alias.default, torch.ops.aten.detach.default)
 
 
 def _lie_alike(old: Node, new: Node) -> bool:

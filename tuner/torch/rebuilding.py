@@ -46,7 +46,9 @@ def rebuilt(
                     values[output] = graph.call_function(operator.getitem, (call, place))
             number += 1
         else:
-            values[step] = graph.node_copy(step, as_traced)
+            # What lies otherwise and is PyTorch's is an alias.
+            given = values.__getitem__ if step in cut.orders else as_traced
+            values[step] = graph.node_copy(step, given)
     (end,) = (node for node in module.graph.nodes if node.op == "output")
     # The backward graph takes what regions made, and gives it to nobody else.
     graph.node_copy(end, lambda node: as_traced(node) if node.op == "placeholder" else values[node])

@@ -102,6 +102,25 @@ def test_saved_tensors_lie_with_their_channels_last_in_both_graphs() -> None:
     assert copied == {(BATCH, 6, 7, CHANNELS), (BATCH, CHANNELS, 6, 7)}
 
 
+def test_a_saved_alias_lies_as_what_it_is_of() -> None:
+    """AOTAutograd saves one of an activation that no convolution reads."""
+
+    class Last(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(CHANNELS, 8, 3)
+
+        def forward(self, images: Any) -> Any:
+            return torch.relu(self.conv(images)).mean((2, 3))
+
+    torch.manual_seed(0)
+    for backward in (evaluated, by_pytorch):
+        _, backend = trained(Last(), ways(evaluated, backward), (BATCH, CHANNELS, 5, 6))
+        strides = {layout.strides for layout in layouts_of(backend.regions[0]).outputs}
+        assert (8 * 3 * 4, 1, 8 * 4, 8) in strides
+        assert (8 * 3 * 4, 3 * 4, 4, 1) not in strides
+
+
 def test_what_the_caller_gets_lies_as_traced() -> None:
     """Though it is saved too."""
 
