@@ -126,6 +126,23 @@ def test_a_side_that_cannot_be_read_fails_when_it_is_chosen(tmp_path: Path) -> N
     np.testing.assert_allclose(function(x, np.array([True])), np.exp(x), 1e-5)
 
 
+def test_a_side_may_name_what_it_sees_outside() -> None:
+    x, outer = floats(2, 3), value("x", FLOAT, [2, 3])
+    then = body([n("Neg", ["x"], ["a"])], [outer], [value("a")])
+    other = body([n("Exp", ["x"], ["b"])], [outer], [value("b")])
+    nodes = [n("If", ["choice"], ["y"], then_branch=then, else_branch=other)]
+    made = model(nodes, {"x": x, "choice": np.array(True)}, [value("y", FLOAT, [2, 3])])
+    graph = read_graph(made.SerializeToString(), {})
+    for choice, right in ((True, -x), (False, np.exp(x))):
+        tensors = evaluate_graph(graph, [x, np.array([choice])])
+        np.testing.assert_allclose(tensors[graph.outputs[0]], right, rtol=1e-6)
+    then.input.append(value("other", FLOAT, [2, 3]))
+    nodes = [n("If", ["choice"], ["y"], then_branch=then, else_branch=other)]
+    made = model(nodes, {"x": x, "choice": np.array(True)}, [value("y", FLOAT, [2, 3])])
+    (refusal,) = read_graph(made.SerializeToString(), {}).refusals
+    assert "gives 0 values to a graph with 1 inputs" in refusal
+
+
 def test_what_no_iteration_changes_is_computed_before_them() -> None:
     step = body(
         [n("MatMul", ["m", "m"], ["mm"]), n("MatMul", ["s", "mm"], ["t"]),

@@ -367,6 +367,10 @@ class _Reader:
         own = Scope(scope)
         initial = {tensor.name for tensor in graph.initializer}
         names = [value.name for value in graph.input if value.name not in initial]
+        if node.op == "If":  # whose graphs have none; some tools name what these see outside
+            names = [name for name in names if name not in scope]
+        if len(names) != len(inputs):
+            raise node.refusal(f"gives {len(inputs)} values to a graph with {len(names)} inputs")
         own |= zip(names, inputs, strict=True)
         self.body(graph, own)
         results = [own[value.name] for value in graph.output]
