@@ -165,6 +165,27 @@ def test_what_is_no_model_is_refused(content: bytes) -> None:
         read_model(content, {})
 
 
+def many_arguments(count: int) -> bytes:
+    """The cache of a decoder: so many inputs, and an output for each."""
+    kind = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("Neg", [f"past.{k}"], [f"present.{k}"]) for k in range(count)],
+        "cache",
+        *(
+            [helper.make_tensor_value_info(f"{name}.{k}", kind, [2]) for k in range(count)]
+            for name in ("past", "present")
+        ),
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    return nets.serialized(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+
+
+def test_a_model_has_as_many_arguments_as_a_library_takes() -> None:
+    assert len(read_model(many_arguments(256), {}).graph.input) == 256
+    with pytest.raises(ModelRefused, match="514 inputs and outputs, the limit is 512"):
+        read_model(many_arguments(257), {})
+
+
 def test_limits_name_themselves() -> None:
     content = nets.serialized(small())
     with pytest.raises(ModelRefused, match="the limit is 100"):

@@ -21,6 +21,7 @@ from tuner.models.files.input_shapes import InputShapes
 from tuner.models.files.input_values import InputValues
 from tuner.models.files.old_opsets import is_old, modernised
 from tuner.models.files.onnx_order import graphs_of, sort_operators
+from tuner.runtime.wrapper import MAX_ARGUMENTS
 
 _DOMAINS = ("", "ai.onnx")
 _MICROSOFT = "com.microsoft"
@@ -41,7 +42,7 @@ class ModelLimits:
     nbytes: int = (1 << 31) - 1  # of the file: what protobuf can hold
     nodes: int = 10_000
     tensor_bytes: int = 1 << 31  # of one tensor, intermediates included
-    arguments: int = 48  # inputs and outputs together
+    arguments: int = MAX_ARGUMENTS  # inputs and outputs together
     dimensions: int = 8  # of a tensor
     name: int = 4096  # characters
 
