@@ -65,13 +65,14 @@ def read_graph(
     """
     from tuner.models.files.onnx_file import read_model  # noqa: PLC0415  # loads onnx
     from tuner.models.graph_archive import is_packed, unpacked  # noqa: PLC0415
+    from tuner.models.passes.copies import with_a_kernel  # noqa: PLC0415
     from tuner.models.passes.equal_nodes import without_equal  # noqa: PLC0415
     from tuner.models.passes.fusion import fuse  # noqa: PLC0415
 
     if is_packed(content):
-        return fuse(unpacked(content))
+        return with_a_kernel(fuse(unpacked(content)))
     model = read_model(content, shapes, values=values)
-    return fuse(without_equal(recorded(model, values or {})))
+    return with_a_kernel(fuse(without_equal(recorded(model, values or {}))))
 
 
 def recorded(model: Any, values: InputValues) -> Graph:
