@@ -53,12 +53,13 @@ demo: $(VENV)/.installed
 # Tests of one file run in one process: they share its fixtures.
 test: check
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not long and not serial' $(PYTEST_ARGS) || $(NONE)
-	$(BIN)/python -m pytest -q -m 'serial and not long' $(PYTEST_ARGS) || $(NONE)
+	$(BIN)/python -m pytest -q -m 'serial and not slow and not long' $(PYTEST_ARGS) || $(NONE)
 
 # What takes about ten seconds or more in all its cases: jobs on a cluster of this machine, a browser, searches of whole tables, a
 # GPU's compilers.
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'slow and not long and not serial' $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'slow and not long and not serial' $(PYTEST_ARGS) || $(NONE)
+	$(BIN)/python -m pytest -q -m 'slow and serial and not long' $(PYTEST_ARGS) || $(NONE)
 
 # What takes a minute or more a test: clusters, kills at every commit, a million trials, a thousand configs of each operator.
 test-long: $(VENV)/.installed-dev
