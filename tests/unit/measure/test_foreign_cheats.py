@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support import cuda_cheats
+from tests.support.depth import thinned
 from tests.support.foreign_cheats import BEGIN, CALL, CHEATS, END, HONEST, Cheat
 from tuner.measure.assignment import Lane, Placement
 from tuner.measure.foreign.compiler import compile_source
@@ -32,6 +33,9 @@ MEMORY_BYTES = 1 << 30
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "judge-kernels.md"
 # These end by the limit of time alone.
 ENDLESS = ("never returns",)
+# The list is ordered by what cheats use; every third is a quick test.
+REFUSED = [cheat for cheat in CHEATS if cheat.what not in ENDLESS]
+REFUSED = [*REFUSED[::3], *REFUSED[1::3], *REFUSED[2::3]]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +70,7 @@ def judged(source: str, examination: Examination, folder: Path) -> Verdict:
 
 
 @pytest.mark.parametrize(
-    "cheat", [cheat for cheat in CHEATS if cheat.what not in ENDLESS], ids=lambda cheat: cheat.what
+    "cheat", thinned(REFUSED, len(REFUSED) // 3, pytest.mark.slow), ids=lambda cheat: cheat.what
 )
 def test_refused_by_its_name(cheat: Cheat, examination: Examination, tmp_path: Path) -> None:
     verdict = judged(cheat.source, examination, tmp_path)
