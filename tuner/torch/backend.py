@@ -8,14 +8,16 @@ from typing import Any
 
 import torch
 
+from tuner.models.graph import Graph
 from tuner.torch.call import RegionCall
 from tuner.torch.compiling import compiled
-from tuner.torch.layouts import layouts_of
+from tuner.torch.kept_trace import TraceStore
+from tuner.torch.layouts import Layouts, layouts_of
 from tuner.torch.notices import Notices
 from tuner.torch.options import options_from
 from tuner.torch.partition import Region
 from tuner.torch.rebuilding import Function, OfPyTorch
-from tuner.torch.tuning import Background, RegionSupply
+from tuner.torch.tuning import Background, RegionSupply, cache_of
 
 
 class Backend:
@@ -38,19 +40,21 @@ class Backend:
         rest. Raises UsageError for options that it does not have."""
         chosen = options_from(mode, options)
 
-        def function(region: Region, eager: OfPyTorch) -> Function:
-            supply = RegionSupply(region.graph, layouts_of(region), chosen, self._background)
-            name = f"region_{next(self._numbers)}"
+        def region_of(graph: Graph, layouts: Layouts, eager: OfPyTorch) -> Function:
             return RegionCall(
-                name,
+                f"region_{next(self._numbers)}",
                 eager,
-                supply,
+                RegionSupply(graph, layouts, chosen, self._background),
                 self._notices,
-                replaced=region.replaced,
+                replaced=layouts.replaced,
                 rival=eager.uncompiled,
             )
 
-        return compiled(module, inputs, function, notices=self._notices)
+        def function(region: Region, eager: OfPyTorch) -> Function:
+            return region_of(region.graph, layouts_of(region), eager)
+
+        traces = TraceStore(folder=cache_of(chosen).folder / "traces", region_of=region_of)
+        return compiled(module, inputs, function, notices=self._notices, traces=traces)
 
 
 tuner = Backend()

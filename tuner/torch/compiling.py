@@ -11,9 +11,17 @@ from torch._functorch.aot_autograd import make_boxed_func
 
 from tuner.torch.apart import Apart
 from tuner.torch.decompositions import is_training, rules, without_kernels
+from tuner.torch.kept_trace import TraceStore
 from tuner.torch.notices import Notices
 from tuner.torch.partition import EagerCall, Partition, Region, partition
-from tuner.torch.rebuilding import Function, OfPyTorch, of_pytorch, rebuilt, uncompiled_of
+from tuner.torch.rebuilding import (
+    Function,
+    OfPyTorch,
+    of_pytorch,
+    rebuilt,
+    replacing,
+    uncompiled_of,
+)
 from tuner.torch.recurrent import kept_whole, recurrent_calls
 from tuner.torch.saved import SavedTensors
 from tuner.torch.shapes import ByShape, is_dynamic
@@ -34,20 +42,22 @@ def compiled(
     *,
     notices: Notices | None = None,
     calls: int = 2,
+    traces: TraceStore | None = None,
 ) -> Function:
     """The function of a graph of Dynamo's; forward and backward graphs are cut alike.
 
     One with dynamic shapes is cut for each shape, from its call number `calls` on; the
-    observer is called then.
+    observer is called then. What `traces` keep of a graph takes the place of its trace, and
+    nobody observes it.
     """
     if not is_dynamic(inputs):
-        return _static(module, inputs, function_of, observer)
+        return _static(module, inputs, function_of, observer, traces)
     pytorch = _static(module, inputs, by_pytorch, lambda traced, cut: None)
     return ByShape(
         module,
         inputs,
         pytorch,
-        lambda static, tensors: _static(static, tensors, function_of, observer),
+        lambda static, tensors: _static(static, tensors, function_of, observer, traces),
         notices or Notices(),
         calls,
     )
@@ -67,8 +77,14 @@ def _static(
     inputs: Sequence[Any],
     function_of: RegionFunction,
     observer: Observer,
+    traces: TraceStore | None = None,
 ) -> Function:
     table = rules()
+    training = is_training(inputs)
+    file = None if traces is None or training else traces.file(module, inputs, table)
+    kept = None if file is None else file.load()
+    if kept is not None:
+        return _unless_of_pytorch(kept[0], module.forward, kept[1])
     apart, saved, functions = Apart(table), SavedTensors(), list[Function]()
 
     def compile_traced(traced: torch.fx.GraphModule, _: Sequence[Any]) -> Function:
@@ -80,10 +96,15 @@ def _static(
             for region in cut.regions
         ]
         functions.extend(own)
-        boxed: Function = make_boxed_func(rebuilt(traced, cut, own).forward)
+        calls = [
+            replacing(each, region.replaced) for each, region in zip(own, cut.regions, strict=True)
+        ]
+        graph = rebuilt(traced, cut, calls)
+        if file is not None and whole is None:
+            file.note(traced, cut, graph, calls)
+        boxed: Function = make_boxed_func(graph.forward)
         return boxed
 
-    training = is_training(inputs)
     layers = recurrent_calls(module.graph)
     if layers:
         whole = None if training else kept_whole(module)
@@ -92,13 +113,23 @@ def _static(
             eager: Function = module.forward
             return eager
         module = whole
-    through_autograd = aot_autograd(
-        fw_compiler=compile_traced,
-        decompositions=without_kernels(table),
-        partition_fn=saved.partition,
-        keep_inference_input_mutations=True,  # regions may write them themselves
-    )
-    return _unless_of_pytorch(through_autograd(module, inputs), module.forward, functions)
+
+    def through_autograd(compiler: Any) -> Function:
+        autograd = aot_autograd(
+            fw_compiler=compiler,
+            bw_compiler=compile_traced,
+            decompositions=without_kernels(table),
+            partition_fn=saved.partition,
+            keep_inference_input_mutations=True,  # regions may write them themselves
+        )
+        function: Function = autograd(module, inputs)
+        return function
+
+    if file is None:
+        function = through_autograd(compile_traced)
+    else:
+        function = file.recorded(compile_traced, through_autograd)
+    return _unless_of_pytorch(function, module.forward, functions)
 
 
 def _unless_of_pytorch(

@@ -19,8 +19,8 @@ def rebuilt(
     module: torch.fx.GraphModule, cut: Partition, functions: Sequence[Function]
 ) -> torch.fx.GraphModule:
     """The module with each region called as a function of its inputs; `functions` are in
-    the order of the regions. Each returns a tuple of its outputs, and may write those that
-    replace inputs over these: the others are copied there."""
+    the order of the regions. Each returns a tuple of its outputs, and leaves those that replace
+    inputs in these (`replacing`)."""
     graph = torch.fx.Graph()
     values: dict[Node, Node] = {}
     for node in module.graph.nodes:
@@ -39,7 +39,7 @@ def rebuilt(
     for step in cut.steps:
         if isinstance(step, Region):
             arguments = tuple(values[node] for node in step.part.inputs)
-            call = graph.call_function(replacing(functions[number], step.replaced), arguments)
+            call = graph.call_function(functions[number], arguments)
             unread = {place for place, _ in step.replaced}
             for place, output in enumerate(step.part.outputs):
                 if place not in unread:
@@ -91,6 +91,12 @@ class OfPyTorch:
 
 def of_pytorch(module: torch.fx.GraphModule, part: TracedPart) -> Function:
     """A region as PyTorch computes it, of tensors that lie as traced: a tuple of its outputs."""
+    forward: Function = eager_module(module, part).forward
+    return forward
+
+
+def eager_module(module: torch.fx.GraphModule, part: TracedPart) -> torch.fx.GraphModule:
+    """A region as a module of PyTorch's own."""
     graph = torch.fx.Graph()
     values = {node: graph.placeholder(node.name) for node in part.inputs}
     for node in part.inputs:
@@ -99,8 +105,7 @@ def of_pytorch(module: torch.fx.GraphModule, part: TracedPart) -> Function:
     for node in part.nodes:
         values[node] = graph.node_copy(node, lambda node: values[node])
     graph.output(tuple(values[node] for node in part.outputs))
-    forward: Function = torch.fx.GraphModule(module, graph).forward
-    return forward
+    return torch.fx.GraphModule(module, graph)
 
 
 def uncompiled_of(

@@ -62,6 +62,22 @@ def region_key(
     return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
+def put(path: Path, content: bytes) -> None:
+    """Writes a file as a whole or not at all, and its folder. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, partial = tempfile.mkstemp(dir=path.parent, suffix=".partial")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(partial)
+        raise
+
+
 @dataclass(frozen=True, kw_only=True)
 class RegionCache:
     """The libraries in a folder, which need not exist yet."""
@@ -89,20 +105,9 @@ class RegionCache:
         return path
 
     def _put(self, key: str, name: str, content: bytes) -> Path:
-        folder = self.folder / key
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=folder, suffix=".partial")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, folder / name)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(partial)
-            raise
-        return folder / name
+        path = self.folder / key / name
+        put(path, content)
+        return path
 
     def discard(self, key: str) -> None:
         """Removes the library of a key, as far as that can be."""
