@@ -143,6 +143,8 @@ def lower(node: Scalar, scope: Scope, how: MathFunctions) -> tvm.ir.PrimExpr:
             )
         case Binary(op=op, lhs=lhs, rhs=rhs):
             a, b = _same_dtype(lower(lhs, scope, how), lower(rhs, scope, how))
+            if op in ("eq", "ne") and str(a.ty) == "bool":  # LLVM has TVM compare them as floats
+                a, b = a.astype("int8"), b.astype("int8")
             value = BINARY_BUILDERS[op](*float_arithmetic.operands(node, a, b))
             # TVM takes a difference of unsigned integers for negative where it wraps around.
             is_hidden = op == "sub" and str(a.ty) in UNSIGNED
