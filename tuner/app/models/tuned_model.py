@@ -20,6 +20,7 @@ from tuner.export.signature import signer_at
 from tuner.measure.cache import refuse_cold
 from tuner.measure.objective import refuse_goal
 from tuner.models.description import described, to_json
+from tuner.models.errors import ModelRefused
 from tuner.models.library.concurrency import Concurrency
 from tuner.models.reference.check_inputs import check_inputs
 from tuner.models.tuning.chain_race import ChainRace
@@ -79,6 +80,10 @@ def submit_model(
     parts = [
         part for model in models for part in policy.workloads(model.graph, target, model.chains)
     ]
+    if not parts:
+        raise ModelRefused(
+            "every output of the model is known at import, so that there is nothing to tune"
+        )
     model = models[-1]
     store, description = ArtifactStore(settings.artifacts), to_json(described(model.graph))
     digest, described_as = store.put(model.content), store.put(description)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tests.support.graph_values import graph_outputs
 from tests.support.model_kernels import compiled
@@ -49,3 +49,29 @@ def test_the_library_copies_both(tmp_path: Path) -> None:
     first, second = library.run_copies(x)
     np.testing.assert_array_equal(first, x.reshape(2, 12))
     np.testing.assert_array_equal(second, x)
+
+
+def test_what_is_known_is_not_copied() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Shape", ["x"], ["y"])],
+        "shape",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, [2])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert read_graph(model.SerializeToString(), {}).nodes == ()
+
+
+def test_a_number_is_copied() -> None:
+    kind = TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("Squeeze", ["x"], ["y"])],
+        "number",
+        [helper.make_tensor_value_info("x", kind, [1, 1])],
+        [helper.make_tensor_value_info("y", kind, [])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    read = read_graph(model.SerializeToString(), {})
+    check_graph(read)
+    (number,) = graph_outputs(read, [np.full((1, 1), 3, np.float32)])
+    assert number.reshape(-1).tolist() == [3]
