@@ -30,6 +30,7 @@ from tuner.models.files.input_values import InputValues
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import packed
 from tuner.models.importer import import_file, read_file
+from tuner.models.passes.copies import with_a_kernel
 from tuner.models.reference.evaluation import evaluate_outputs
 from tuner.search.strategies import StrategyName
 from tuner.settings import Settings, load_settings
@@ -141,20 +142,9 @@ def _read(
             f"shapes {dict(shapes)} and inputs {[*values]} belong to an .onnx file; export the "
             f"program with the extents it is to have"
         )
-    if is_graph:
-        return Model(
-            content=packed(source),
-            shapes={},
-            graph=source,
-            evaluate=partial(evaluate_outputs, source),
-        )
-    graph = read_exported(source)
-    return Model(
-        content=packed(graph),
-        shapes={},
-        graph=graph,
-        evaluate=lambda inputs: _outputs(source, graph, inputs),
-    )
+    graph = with_a_kernel(source if is_graph else read_exported(source))
+    evaluate = partial(evaluate_outputs, graph) if is_graph else partial(_outputs, source, graph)
+    return Model(content=packed(graph), shapes={}, graph=graph, evaluate=evaluate)
 
 
 def _outputs(program: Any, graph: Graph, inputs: Sequence[Array]) -> list[Array]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from tuner.models.errors import ModelRefused
 from tuner.models.graph import Graph
-from tuner.models.passes.copies import with_a_kernel
 from tuner.models.passes.equal_nodes import without_equal
 from tuner.models.passes.fusion import fuse
 
@@ -37,4 +36,4 @@ def read_exported(program: Any) -> Graph:
         )
     from tuner.models.from_torch.reader import graph_of_program  # noqa: PLC0415  # loads torch
 
-    return with_a_kernel(fuse(without_equal(graph_of_program(program))))
+    return fuse(without_equal(graph_of_program(program)))

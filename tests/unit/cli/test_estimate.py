@@ -104,10 +104,9 @@ def test_the_table_of_nothing_has_its_columns(
     tuner: Callable[..., Any], database: Database, tmp_path: Path
 ) -> None:
     onnx = pytest.importorskip("onnx")
-    x, y = (
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in ("x", "y")
-    )
-    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT64, [1])
+    node = onnx.helper.make_node("Shape", ["x"], ["y"])
     opset = [onnx.helper.make_opsetid("", 13)]
     graph = onnx.helper.make_graph([node], "nothing", [x], [y])
     onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "m.onnx")
