@@ -259,8 +259,13 @@ def right_outputs(
     except NotEvaluated:
         if shapes != model.shapes:
             graph = import_model(model.content, shapes, model.values)
-        with np.errstate(all="ignore"):
-            return evaluate_outputs(graph, inputs)
+        return evaluated(graph, inputs)
+
+
+def evaluated(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of a graph in float64, which may be infinite or none, without warnings."""
+    with np.errstate(all="ignore"):
+        return evaluate_outputs(graph, inputs)
 
 
 def largest_error(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-
-import numpy as np
+from functools import partial
 
 from tuner.app.models.command_time import CommandTime
-from tuner.models.graph import Array, Graph
 from tuner.models.importer import judged
 from tuner.models.reference.check_inputs import check_inputs
-from tuner.models.reference.evaluation import evaluate_outputs
 from tuner.models.reference.verdict import Right, Unjudged, Wrong
-from tuner.workers.jobs.model_library import Model, ModelWrong
+from tuner.workers.jobs.model_library import Model, ModelWrong, evaluated
 
 CHECK_S = 60.0  # the check's time at most
 SHARE = 0.15  # of the command's time that the check may take
@@ -47,9 +44,4 @@ def checked_import(model: Model, command: CommandTime, note: Callable[[str], obj
                 f"{reason}; --inputs gives it other inputs. Without them the library will be "
                 f"held against a float64 evaluation of the imported graph alone"
             )
-            return replace(model, evaluate=lambda inputs: _evaluated(model.graph, inputs))
-
-
-def _evaluated(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
-    with np.errstate(all="ignore"):
-        return evaluate_outputs(graph, inputs)
+            return replace(model, evaluate=partial(evaluated, model.graph))
