@@ -24,6 +24,38 @@ _RANDOM = (
 _BATCH_NORM = "aten._native_batch_norm_legit_functional.default"
 
 
+def _multi_head_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    width: int,
+    heads: int,
+    qkv_weight: Any,
+    qkv_bias: Any,
+    projection: Any,
+    projection_bias: Any,
+    mask: Any = None,
+    need_weights: bool = True,
+    average_weights: bool = True,
+    mask_type: Any = None,
+) -> Any:
+    """PyTorch's fused attention of a sequence to itself, [batch, length, width], in inference: its
+    results, and the weights where they are asked for."""
+    if query is not key or key is not value or mask is not None or query.is_nested:
+        return NotImplemented
+    functional, (batch, length, _), weights = torch.nn.functional, query.shape, None
+    qkv = functional.linear(query, qkv_weight, qkv_bias).view(batch, length, 3, heads, -1)
+    q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+    if need_weights:
+        weights = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
+        values = weights @ v
+        weights = weights.mean(1) if average_weights else weights
+    else:
+        values = functional.scaled_dot_product_attention(q, k, v)
+    values = values.transpose(1, 2).reshape(batch, length, width)
+    return functional.linear(values, projection, projection_bias), weights
+
+
 def _encoder_layer(
     x: Any,
     width: int,
@@ -50,12 +82,8 @@ def _encoder_layer(
         return functional.layer_norm(x, (width,), *norms[number], epsilon)
 
     def attended(x: Any) -> Any:
-        batch, length, _ = x.shape
-        qkv = functional.linear(x, qkv_weight, qkv_bias).view(batch, length, 3, heads, -1)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        values = functional.scaled_dot_product_attention(q, k, v)
-        values = values.transpose(1, 2).reshape(batch, length, width)
-        return functional.linear(values, projection, projection_bias)
+        attention = (width, heads, qkv_weight, qkv_bias, projection, projection_bias)
+        return _multi_head_attention(x, x, x, *attention, need_weights=False)[0]
 
     def fed_forward(x: Any) -> Any:
         hidden = functional.linear(x, up, up_bias)
@@ -72,6 +100,7 @@ def rules() -> Mapping[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     more = get_decompositions([aten._native_batch_norm_legit_functional])
     own = {
+        aten._native_multi_head_attention.default: _multi_head_attention,
         aten._transformer_encoder_layer_fwd.default: _encoder_layer,
         torch.ops.prims.fma.default: _multiplied_and_added,
         **attention.rules(),

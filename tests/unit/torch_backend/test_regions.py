@@ -82,6 +82,22 @@ def test_a_fused_encoder_layer_is_one_region(norm_first: bool, activation: str) 
         check(layer, torch.randn(2, 5, 8), None, torch.arange(5).expand(2, 5) > 3)
 
 
+@pytest.mark.parametrize(("weights", "average"), [(False, True), (True, True), (True, False)])
+def test_fused_attention_is_one_region(weights: bool, average: bool) -> None:
+    """As PyTorch has it in inference, and with the weights that it gives."""
+    torch.manual_seed(0)
+    layer = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+
+    def function(x: Any, mask: Any = None) -> Any:
+        options = {"need_weights": weights, "average_attn_weights": average}
+        return layer(x, x, x, key_padding_mask=mask, **options)
+
+    with torch.no_grad():
+        backend = check(function, torch.randn(2, 5, 8))
+        assert len(backend.regions) == 1 and backend.left == []
+        check(function, torch.randn(2, 5, 8), torch.arange(5).expand(2, 5) > 3)
+
+
 def test_gradients_are_right() -> None:
     torch.manual_seed(0)
     net, x = conv_net(), torch.randn(4, 3, 8, 8, requires_grad=True)
