@@ -34,7 +34,7 @@ def test_a_service_that_stops_costs_the_attempt_and_its_job_is_found_again(
             monkeypatch.setenv("TUNER_TOKEN", service.key("submit", "read"))
             url = service.url
             making = Making(
-                graph=double_graph(),
+                graph=double_graph().content,
                 key="k",
                 folder=tmp_path / "torch",
                 background=False,

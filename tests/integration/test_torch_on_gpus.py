@@ -40,7 +40,7 @@ layouts = Layouts(
     outputs=tuple(replace(each, on_gpu=True) for each in traced.outputs),
 )
 options = options_from("MODE", {"trials": 2, "seconds": 60})
-supply = RegionSupply(region.graph, layouts, options, Background())
+supply = RegionSupply(region.packed, layouts, options, Background())
 offered = []
 supply.begin(SimpleNamespace(offer=offered.append, give_up=failed, __name__="region_1"))
 library = supply.load(offered[0], failed)

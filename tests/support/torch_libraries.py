@@ -22,6 +22,7 @@ from tuner.runtime.interfaces import DLPACK_EXCHANGE
 from tuner.runtime.link import link
 from tuner.torch.layouts import layouts_of
 from tuner.torch.native import native
+from tuner.torch.packed_graph import PackedGraph
 from tuner.torch.partition import Region, partition
 from tuner.torch.rebuilding import Function
 
@@ -45,11 +46,11 @@ def by_library(region: Region, eager: Function) -> Function:
     with tempfile.TemporaryDirectory(prefix="tuner-region-") as folder:
         path = Path(folder, "region.so")
         path.write_bytes(region_library(region.graph))
-        return native(path, region.graph, layouts_of(region), failed)
+        return native(path, region.packed, layouts_of(region), failed)
 
 
-def double_graph() -> Graph:
+def double_graph() -> PackedGraph:
     """The graph of a region that doubles a vector of four numbers."""
     module = make_fx(lambda x: x * 2, tracing_mode="fake")(torch.ones(4))
     (region,) = partition(module.graph).regions
-    return region.graph
+    return region.packed

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from tuner.models.graph import Graph
 from tuner.torch.call import RegionCall
 from tuner.torch.compiling import compiled
 from tuner.torch.kept_trace import TraceStore
 from tuner.torch.layouts import Layouts, layouts_of
 from tuner.torch.notices import Notices
 from tuner.torch.options import options_from
+from tuner.torch.packed_graph import PackedGraph
 from tuner.torch.partition import Region
 from tuner.torch.rebuilding import Function, OfPyTorch
 from tuner.torch.tuning import Background, RegionSupply, cache_of
@@ -40,7 +40,7 @@ class Backend:
         rest. Raises UsageError for options that it does not have."""
         chosen = options_from(mode, options)
 
-        def region_of(graph: Graph, layouts: Layouts, eager: OfPyTorch) -> Function:
+        def region_of(graph: PackedGraph, layouts: Layouts, eager: OfPyTorch) -> Function:
             return RegionCall(
                 f"region_{next(self._numbers)}",
                 eager,
@@ -51,7 +51,7 @@ class Backend:
             )
 
         def function(region: Region, eager: OfPyTorch) -> Function:
-            return region_of(region.graph, layouts_of(region), eager)
+            return region_of(region.packed, layouts_of(region), eager)
 
         traces = TraceStore(folder=cache_of(chosen).folder / "traces", region_of=region_of)
         return compiled(module, inputs, function, notices=self._notices, traces=traces)

@@ -79,12 +79,12 @@ def _static(
     observer: Observer,
     traces: TraceStore | None = None,
 ) -> Function:
-    table = rules()
     training = is_training(inputs)
-    file = None if traces is None or training else traces.file(module, inputs, table)
+    file = None if traces is None or training else traces.file(module, inputs)
     kept = None if file is None else file.load()
     if kept is not None:
         return _unless_of_pytorch(kept[0], module.forward, kept[1])
+    table = rules()
     apart, saved, functions = Apart(table), SavedTensors(), list[Function]()
 
     def compile_traced(traced: torch.fx.GraphModule, _: Sequence[Any]) -> Function:

@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 
-from tuner.models.graph import Graph
 from tuner.models.library.region_cache import SYMBOL
 from tuner.runtime.cuda_loader import ALIGNMENT, CudaLibrary, CudaLibraryError
 from tuner.runtime.loader import LibraryError
 from tuner.torch.layouts import Layouts, copied
+from tuner.torch.packed_graph import PackedGraph
 from tuner.torch.rebuilding import Function
 
 
 def cuda_native(
-    path: Path, graph: Graph, layouts: Layouts, failed: Callable[[str], Function]
+    path: Path, graph: PackedGraph, layouts: Layouts, failed: Callable[[str], Function]
 ) -> Function:
     """The function of a region's library, as `tuner.torch.native.native` has it."""
     try:
@@ -26,12 +26,8 @@ def cuda_native(
         entry = library.model(SYMBOL)
     except (CudaLibraryError, KeyError) as error:
         raise LibraryError(f"{path} has no function of a region: {error}") from error
-    expected = [
-        (tensor.dtype, tensor.shape)
-        for tensor in (*graph.inputs, *(graph.tensor(name) for name in graph.outputs))
-    ]
-    stated = [(argument["dtype"], tuple(argument["shape"])) for argument in entry.arguments]
-    if stated != expected:
+    stated = tuple((argument["dtype"], tuple(argument["shape"])) for argument in entry.arguments)
+    if stated != graph.arguments:
         raise LibraryError(f"{path} has the function of another region")
 
     def function(*tensors: torch.Tensor) -> Any:

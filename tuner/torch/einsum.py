@@ -13,6 +13,7 @@ from tuner.torch.call import RegionCall
 from tuner.torch.layouts import Layout, Layouts
 from tuner.torch.notices import Notices
 from tuner.torch.options import options_from
+from tuner.torch.packed_graph import PackedGraph
 from tuner.torch.rebuilding import Function
 from tuner.torch.tuning import Background, RegionSupply
 from tuner.workload.einsum import (
@@ -94,7 +95,10 @@ class Einsum:
         if contraction is None:
             return lambda *tensors: eager(*tensors)[0]
         supply = RegionSupply(
-            _graph(contraction), _layouts(contraction, operands), chosen, self._background
+            PackedGraph.of(_graph(contraction)),
+            _layouts(contraction, operands),
+            chosen,
+            self._background,
         )
         call = RegionCall(f"einsum_{next(self._numbers)}", eager, supply, self._notices)
         spread = any(0 in operand.strides for operand in operands)

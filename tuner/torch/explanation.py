@@ -145,7 +145,7 @@ def _summary(region: Region, options: Options) -> RegionSummary:
 def _race(region: Region, options: Options) -> RaceResult | None:
     settings = settings_of(options, on_gpu=layouts_of(region).is_on_gpu)
     try:
-        return cache_of(options).race(key_of(region.graph, settings))
+        return cache_of(options).race(key_of(region.packed, settings))
     except TunerError:  # of a GPU that the driver does not have
         return None
 

@@ -36,10 +36,9 @@ from torch.fx.graph_module import _forward_from_src
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from tuner.models.graph import Graph
-from tuner.models.graph_archive import packed, unpacked
 from tuner.models.library.region_cache import put
 from tuner.torch.layouts import Layouts, layouts_of
+from tuner.torch.packed_graph import PackedGraph
 from tuner.torch.partition import Partition
 from tuner.torch.rebuilding import Function, OfPyTorch, eager_module, replacing
 from tuner.torch.trace_key import NotKept, trace_key
@@ -47,7 +46,7 @@ from tuner.torch.trace_key import NotKept, trace_key
 _MOST_CONSTANT = 1 << 16  # elements of a tensor that is kept with the code
 _DIGEST = 32  # bytes of a file's hash, which stands before its content
 
-RegionOf = Callable[[Graph, Layouts, OfPyTorch], Function]
+RegionOf = Callable[[PackedGraph, Layouts, OfPyTorch], Function]
 """What computes a region by its graph of expressions, given what PyTorch computes it by."""
 
 
@@ -70,7 +69,7 @@ class Code:
 class KeptRegion:
     """A region without its trace."""
 
-    graph: bytes  # of expressions, packed
+    graph: PackedGraph
     layouts: Layouts
     eager: Code
 
@@ -95,7 +94,7 @@ def kept_trace(
             _check(value, node.name)
     regions = [
         KeptRegion(
-            graph=packed(region.graph),
+            graph=region.packed,
             layouts=layouts_of(region),
             eager=_code_of(eager_module(traced, region.part)),
         )
@@ -220,9 +219,7 @@ class TraceFile:
 
     def _loaded(self, record: Any, trace: KeptTrace) -> tuple[Function, list[Function]]:
         regions = [
-            self._region_of(
-                unpacked(region.graph), region.layouts, OfPyTorch(region.eager.function())
-            )
+            self._region_of(region.graph, region.layouts, OfPyTorch(region.eager.function()))
             for region in trace.regions
         ]
         calls = [
@@ -290,18 +287,12 @@ class TraceStore:
     folder: Path
     region_of: RegionOf
 
-    def file(
-        self,
-        module: torch.fx.GraphModule,
-        inputs: Sequence[Any],
-        rules: Mapping[Any, Callable[..., Any]],
-    ) -> TraceFile | None:
-        """The file of a graph of Dynamo's, whose operators `rules` take apart; None where no
-        trace of it is kept."""
+    def file(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> TraceFile | None:
+        """The file of a graph of Dynamo's; None where no trace of it is kept."""
         if not should_use_local_autograd_cache():
             return None
         try:
-            key = trace_key(module, inputs, rules)
+            key = trace_key(module, inputs)
         except Exception:  # the graph is traced, whatever PyTorch's code raises
             return None
         return TraceFile(self.folder / f"{key}.trace", self.region_of)

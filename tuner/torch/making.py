@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tuner.errors import TunerError
-from tuner.models.graph import Graph
-from tuner.models.graph_archive import packed
 from tuner.settings import Settings
 
 GRACE_S = 600.0  # beyond the budget: limits are measured, workers start, libraries are linked
@@ -39,7 +37,7 @@ class TuningFailed(TunerError):
 class Making:
     """What is to be made, and where to."""
 
-    graph: Graph
+    graph: bytes  # packed
     key: str
     folder: Path  # of the cache
     background: bool  # at low priority
@@ -48,17 +46,16 @@ class Making:
     @property
     def request(self) -> tuple[bytes, bytes]:
         """As the process reads it: a line of JSON, and the graph."""
-        content = packed(self.graph)
         settings = self.settings.model_dump(mode="json", include=set(_PASSED))
         settings["token"] = self.settings.token.get_secret_value()
         document = {
-            "bytes": len(content),
+            "bytes": len(self.graph),
             "key": self.key,
             "cache": str(self.folder),
             "background": self.background,
             "settings": settings,
         }
-        return json.dumps(document).encode() + b"\n", content
+        return json.dumps(document).encode() + b"\n", self.graph
 
 
 def made(

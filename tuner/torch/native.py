@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch._C._dynamo import guards
 
-from tuner.models.graph import Graph
 from tuner.models.library.region_cache import SYMBOL
 from tuner.runtime.loader import Library, LibraryError
 from tuner.torch.exchange import bound
 from tuner.torch.layouts import Layouts, copied
+from tuner.torch.packed_graph import PackedGraph
 from tuner.torch.rebuilding import Function
 
 # New tensors are made as the code of inductor makes them, in a third of the time of
@@ -28,7 +28,7 @@ _UNTOUCHED = (1, *_COPIED, 5, 10)  # of all that are found before a kernel runs
 
 
 def native(
-    path: Path, graph: Graph, layouts: Layouts, failed: Callable[[str], Function]
+    path: Path, graph: PackedGraph, layouts: Layouts, failed: Callable[[str], Function]
 ) -> Function:
     """The function of a region's library.
 
@@ -39,11 +39,8 @@ def native(
     """
     library = Library(path)
     signature = library.signature(SYMBOL)
-    expected = [
-        (tensor.dtype, tensor.shape)
-        for tensor in (*graph.inputs, *(graph.tensor(name) for name in graph.outputs))
-    ]
-    if [(argument.dtype, argument.shape) for argument in signature.arguments] != expected:
+    stated = tuple((argument.dtype, argument.shape) for argument in signature.arguments)
+    if stated != graph.arguments:
         raise LibraryError(f"{path} has the function of another region")
     entry = bound(path, SYMBOL, [layout.strides for layout in layouts.inputs])
     made = [(layout.shape, layout.strides, layout.dtype) for layout in layouts.outputs]

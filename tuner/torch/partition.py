@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
@@ -27,6 +28,7 @@ from tuner.models.from_torch.region import (
 from tuner.models.from_torch.traced import Order, TakenApart, TracedPart, described, whole
 from tuner.models.graph import Graph
 from tuner.runtime.wrapper import MAX_ARGUMENTS
+from tuner.torch.packed_graph import PackedGraph
 from tuner.torch.saved import SavedTensors
 
 Node: TypeAlias = Any  # torch.fx.Node, of a package that is read without its types
@@ -50,6 +52,10 @@ class Region:
     # Outputs that replace inputs, as an optimiser's step replaces parameters: the numbers of
     # both. Nobody else reads either, so the region may write the output over the input.
     replaced: tuple[tuple[int, int], ...] = ()
+
+    @cached_property
+    def packed(self) -> PackedGraph:
+        return PackedGraph.of(self.graph)
 
 
 @dataclass(frozen=True, kw_only=True)

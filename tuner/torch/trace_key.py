@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch._decomp import global_decomposition_table
 from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd.autograd_cache import check_node_safe
 from torch._guards import TracingContext
@@ -30,6 +31,7 @@ SCHEMA = 1
 _ROOT = Path(__file__).resolve().parents[1]
 _READERS = ("models", "runtime", "torch", "workload")  # packages that decide what is kept
 _OPERATORS = ("aten", "prims", "prim")  # namespaces whose operators no user defines
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _MODULES = ("torch", "math", "_operator")
 _ARGUMENTS = (
     int, float, bool, complex, str, type(None), type(...),
@@ -41,22 +43,15 @@ class NotKept(TunerError):
     """A trace that each process has to make, and why."""
 
 
-def trace_key(
-    module: torch.fx.GraphModule,
-    inputs: Sequence[Any],
-    rules: Mapping[Any, Callable[..., Any]],
-) -> str:
-    """The key of the trace of a graph of Dynamo's, whose operators `rules` take apart.
-
-    Raises NotKept.
-    """
+def trace_key(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> str:
+    """The key of the trace of a graph of Dynamo's. Raises NotKept."""
+    _check_rules()
     document = {
         "schema": SCHEMA,
         "versions": [__version__, _code(), torch.__version__, torch.version.git_version],
         "python": [sys.version, platform.machine()],
         "graph": _graph(module),
         "inputs": _inputs(inputs),
-        "rules": _rules(rules),
         "state": _state(),
     }
     return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -137,17 +132,27 @@ def _inputs(inputs: Sequence[Any]) -> list[Any]:
     return described
 
 
-def _rules(rules: Mapping[Any, Callable[..., Any]]) -> list[str]:
-    """The rules of operators that a graph may have, by name."""
-    names = []
-    for overload, rule in rules.items():
-        if str(overload).partition(".")[0] not in _OPERATORS:
-            continue
+def _check_rules() -> None:
+    """Refuses rules of others by which PyTorch's operators are taken apart. Its own rules, and
+    ours, follow from the versions, so that no table of them has to be made."""
+    for overload, rule in _python_rules():
         function: Any = rule.func if isinstance(rule, partial) else rule
         if function.__module__.partition(".")[0] not in ("torch", "tuner"):
             raise NotKept(f"the rule of {overload} is not PyTorch's own")
-        names.append(f"{overload} {function.__module__}.{function.__qualname__}")
-    return sorted(names)
+
+
+def _python_rules() -> Iterator[tuple[Any, Callable[..., Any]]]:
+    """The rules of PyTorch's operators that are written in Python, as far as they are loaded."""
+    for overload, rule in global_decomposition_table["post_autograd"].items():
+        if str(overload).partition(".")[0] in _OPERATORS:
+            yield overload, rule
+    for namespace in _OPERATORS:
+        packets = getattr(torch.ops, namespace)
+        for packet in [getattr(packets, name) for name in packets]:
+            for overload in [getattr(packet, name) for name in packet]:
+                kernel = overload.py_kernels.get(_COMPOSITE)
+                if kernel is not None and not isinstance(kernel, torch._C.DispatchKey):
+                    yield overload, kernel
 
 
 def _state() -> dict[str, Any]:

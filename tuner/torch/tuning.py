@@ -16,9 +16,7 @@ from pathlib import Path
 import torch
 
 from tuner.errors import TunerError
-from tuner.models.graph import Graph
 from tuner.models.library.region_cache import CacheDamaged, RaceResult, RegionCache, region_key
-from tuner.models.tuning.numerics import NumericsPolicy
 from tuner.settings import Settings
 from tuner.target.detect import parse_target
 from tuner.torch.call import RegionCall
@@ -28,6 +26,7 @@ from tuner.torch.making import Making, made
 from tuner.torch.native import native
 from tuner.torch.notices import TunerWarning
 from tuner.torch.options import Options
+from tuner.torch.packed_graph import PackedGraph
 from tuner.torch.progress import ProgressLine
 from tuner.torch.rebuilding import Function
 
@@ -78,7 +77,7 @@ class Background:
 class RegionSupply:
     """The library of one region: from the cache, or tuned as the options say."""
 
-    graph: Graph
+    graph: PackedGraph
     layouts: Layouts
     options: Options
     background: Background
@@ -97,8 +96,7 @@ class RegionSupply:
 
     @cached_property
     def tolerance(self) -> float:
-        settings = self.settings
-        return NumericsPolicy.of(settings.numerics, settings.max_error).tolerance(self.graph)
+        return max(self.graph.tolerance, self.settings.max_error or 0.0)
 
     def load(self, path: Path, failed: Callable[[str], Function]) -> Function:
         load = cuda_native if self.layouts.is_on_gpu else native
@@ -136,7 +134,7 @@ class RegionSupply:
 
     def _tune(self, call: RegionCall) -> None:
         making = Making(
-            graph=self.graph,
+            graph=self.graph.content,
             key=self.key,
             folder=self.cache.folder,
             background=self.options.tune == "background",
@@ -168,13 +166,13 @@ def settings_of(options: Options, *, on_gpu: bool) -> Settings:
     return settings.model_copy(update=_ON_GPU) if on_gpu else settings
 
 
-def key_of(graph: Graph, settings: Settings) -> str:
+def key_of(graph: PackedGraph, settings: Settings) -> str:
     """The key of a region's library.
 
     Raises TunerError where there is no such target.
     """
     return region_key(
-        graph,
+        graph.content,
         parse_target(settings.target, settings.microarchitectures).key,
         settings.threads,
         settings.numerics,

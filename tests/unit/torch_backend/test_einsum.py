@@ -15,6 +15,7 @@ from tuner.models.library.region_cache import RegionCache  # noqa: E402
 from tuner.torch.einsum import Einsum, _graph, _layouts, _operand  # noqa: E402
 from tuner.torch.native import native  # noqa: E402
 from tuner.torch.options import options_from  # noqa: E402
+from tuner.torch.packed_graph import PackedGraph  # noqa: E402
 from tuner.torch.tuning import key_of  # noqa: E402
 from tuner.workload.einsum import contraction_of, product_of  # noqa: E402
 
@@ -76,9 +77,9 @@ def test_a_library_takes_tensors_as_they_lie(spread: bool) -> None:
     options, operands = options_from("tune-off", None), [_operand(a), _operand(b)]
     contraction = contraction_of(product_of("ij,jk->ik", [a.shape, b.shape]), operands)
     assert contraction is not None
-    graph = _graph(contraction)
+    graph = PackedGraph.of(_graph(contraction))
     cache = RegionCache(folder=options.settings.data_dir / "torch")
-    path = cache.keep(key_of(graph, options.settings), region_library(graph))
+    path = cache.keep(key_of(graph, options.settings), region_library(_graph(contraction)))
     call = native(path, graph, _layouts(contraction, operands), unused)
     torch.testing.assert_close(call(a, b)[0], a @ b)
     einsum = Einsum()

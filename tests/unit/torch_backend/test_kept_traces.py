@@ -19,11 +19,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tuner  # noqa: E402
-from tuner.models.graph import Graph  # noqa: E402
+from tuner.models.graph_archive import unpacked  # noqa: E402
 from tuner.models.reference.evaluation import evaluate_graph  # noqa: E402
 from tuner.torch.compiling import compiled  # noqa: E402
 from tuner.torch.kept_trace import TraceStore  # noqa: E402
 from tuner.torch.layouts import Layout, Layouts, layouts_of  # noqa: E402
+from tuner.torch.packed_graph import PackedGraph  # noqa: E402
 from tuner.torch.partition import Region  # noqa: E402
 from tuner.torch.rebuilding import Function, OfPyTorch  # noqa: E402
 
@@ -32,10 +33,11 @@ nn = torch.nn
 pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:torch")
 
 
-def region_of(graph: Graph, layouts: Layouts, eager: OfPyTorch) -> Function:
+def region_of(packed: PackedGraph, layouts: Layouts, eager: OfPyTorch) -> Function:
     """A region as PyTorch computes it, where its graph of expressions gives the same."""
 
     ends = (*layouts.inputs, *layouts.outputs)
+    graph = unpacked(packed.content)
     plain = all(each.dtype == torch.float32 and _is_in_order(each) for each in ends)
 
     def function(*tensors: Any) -> Any:
@@ -55,7 +57,7 @@ def _is_in_order(layout: Layout) -> bool:
 
 
 def checked(region: Region, eager: OfPyTorch) -> Function:
-    return region_of(region.graph, layouts_of(region), eager)
+    return region_of(region.packed, layouts_of(region), eager)
 
 
 class Process:
@@ -249,6 +251,27 @@ def test_a_users_operator_is_traced_anew(tmp_path: Path) -> None:
             assert traces(tmp_path, lambda x, scaled=scaled: scaled(x) + 1, torch.randn(3)) == 1
         finally:
             library._destroy()
+
+
+@pytest.mark.parametrize("of_pytorch", [False, True])
+def test_a_users_rule_of_an_operator_is_traced_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_pytorch: bool
+) -> None:
+    """One in the table of rules, or in the place of the rule that an operator comes with."""
+
+    def rule(x: Any, *given: Any) -> Any:
+        return x * 0.5
+
+    x, aten = torch.randn(5), torch.ops.aten
+    assert [traces(tmp_path, function, x) for _ in range(2)] == [1, 0]
+    if of_pytorch:
+        composite = torch._C.DispatchKey.CompositeImplicitAutograd
+        monkeypatch.setitem(aten.type_as.default.py_kernels, composite, rule)
+    else:
+        monkeypatch.setitem(torch._decomp.decomposition_table, aten.celu.default, rule)
+    assert traces(tmp_path, function, x) == 1
+    monkeypatch.undo()
+    assert traces(tmp_path, function, x) == 0
 
 
 def test_training_is_traced_anew(tmp_path: Path) -> None:

@@ -55,7 +55,11 @@ PROCESSES = {
 def making(tmp_path: Path) -> Making:
     settings = options_from(None, {"seconds": 1}).settings
     return Making(
-        graph=double_graph(), key="k", folder=tmp_path, background=False, settings=settings
+        graph=double_graph().content,
+        key="k",
+        folder=tmp_path,
+        background=False,
+        settings=settings,
     )
 
 

@@ -14,9 +14,8 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from tests.support.torch_libraries import region_library  # noqa: E402
 from tests.support.torch_regions import evaluated  # noqa: E402
-from tuner.models.library.region_cache import RegionCache, region_key  # noqa: E402
+from tuner.models.library.region_cache import RegionCache  # noqa: E402
 from tuner.runtime.loader import LibraryError  # noqa: E402
-from tuner.target.detect import parse_target  # noqa: E402
 from tuner.torch.backend import Backend  # noqa: E402
 from tuner.torch.compiling import compiled  # noqa: E402
 from tuner.torch.layouts import Layouts, layouts_of  # noqa: E402
@@ -24,6 +23,7 @@ from tuner.torch.native import native  # noqa: E402
 from tuner.torch.notices import TunerWarning  # noqa: E402
 from tuner.torch.options import options_from  # noqa: E402
 from tuner.torch.partition import Region, partition  # noqa: E402
+from tuner.torch.tuning import key_of  # noqa: E402
 
 
 def unused(message: str) -> Any:
@@ -47,7 +47,7 @@ def test_tensors_are_taken_as_they_lie(tmp_path: Path) -> None:
     region = only_region(function, x, y)
     path = tmp_path / "region.so"
     path.write_bytes(region_library(region.graph))
-    call = native(path, region.graph, layouts_of(region), unused)
+    call = native(path, region.packed, layouts_of(region), unused)
     shifted = torch.randn(73)[1:].reshape(2, 4, 3, 3)
     assert shifted.data_ptr() % 64
     for other in (y, x, shifted, y[:, :1].expand(2, 4, 3, 3), y.flip(1)):
@@ -62,10 +62,10 @@ def test_tensors_are_taken_as_they_lie(tmp_path: Path) -> None:
             strict=True,
         ):
             torch.testing.assert_close(got, right)
-    failing = native(path, region.graph, layouts_of(region), lambda message: lambda *_: message)
+    failing = native(path, region.packed, layouts_of(region), lambda message: lambda *_: message)
     assert "status 10" in failing(x) and "status 10" in failing(x, 3)  # no two tensors
     with pytest.raises(LibraryError, match="of another region"):
-        native(path, only_region(lambda x: x * 2, x).graph, Layouts(inputs=(), outputs=()), unused)
+        native(path, only_region(lambda x: x * 2, x).packed, Layouts(inputs=(), outputs=()), unused)
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_results_are_written_over_the_inputs_that_they_replace(
     assert {number for _, number in region.replaced} == {0, 1}
     path = tmp_path / "region.so"
     path.write_bytes(region_library(region.graph, cache_bytes))
-    call = native(path, region.graph, layouts_of(region), unused)
+    call = native(path, region.packed, layouts_of(region), unused)
 
     def called(x: Any, y: Any) -> tuple[list[Any], list[bool]]:
         """What replaces both, and whether it lies over them."""
@@ -140,7 +140,7 @@ def test_a_kept_library_is_used_and_a_damaged_one_is_not(
     kept = []
 
     def keep(region: Region, eager: Any) -> Any:
-        key = region_key(region.graph, parse_target(settings.target).key, 1, None, None)
+        key = key_of(region.packed, settings)
         kept.append(cache.keep(key, region_library(region.graph)))
         return evaluated(region, eager)
 

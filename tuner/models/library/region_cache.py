@@ -17,8 +17,6 @@ from hashlib import sha256
 from pathlib import Path
 
 from tuner.errors import TunerError
-from tuner.models.graph import Graph
-from tuner.models.graph_archive import packed
 from tuner.version import __version__
 from tuner.workload.workload import ModelNumerics
 
@@ -47,12 +45,12 @@ class RaceResult:
 
 
 def region_key(
-    graph: Graph, target: str, threads: int, numerics: ModelNumerics | None, max_error: float | None
+    graph: bytes, target: str, threads: int, numerics: ModelNumerics | None, max_error: float | None
 ) -> str:
-    """The key of a region's library for a target, by the target's key."""
+    """The key of a library of a packed graph for a target, by the target's key."""
     document = {
         "schema": SCHEMA,
-        "graph": sha256(packed(graph)).hexdigest(),
+        "graph": sha256(graph).hexdigest(),
         "target": target,
         "threads": threads,
         "numerics": numerics,

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tuner.models.graph import Graph
+from tuner.models.graph_archive import packed
 from tuner.models.library.region_cache import CacheDamaged, RegionCache, region_key
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.elementwise import elementwise
 
 
-def graph(factor: float) -> Graph:
+def graph(factor: float) -> bytes:
     builder = GraphBuilder()
     x = builder.input([4], "float32")
-    return builder.graph([elementwise("scaled", lambda e: e * factor, x)], ["in0", "out0"])
+    scaled = elementwise("scaled", lambda e: e * factor, x)
+    return packed(builder.graph([scaled], ["in0", "out0"]))
 
 
 def test_a_key_is_of_what_is_computed_and_for_what() -> None:
