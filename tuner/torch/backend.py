@@ -28,6 +28,10 @@ class Backend:
     def __init__(self) -> None:
         self._background, self._notices, self._numbers = Background(), Notices(), count(1)
 
+    def __reduce__(self) -> str:
+        """By its name, so that a compiled model can be copied and pickled: copies share it."""
+        return self.__name__
+
     def __call__(
         self,
         module: torch.fx.GraphModule,
