@@ -93,6 +93,14 @@ PAIRS = {
         sparse=lambda density: f"slide_layer:B=128,D=128,C=8192,L={round(8192 * density)}",
         dense="dense:M=128,N=8192,K=128,bias=true",
     ),
+    "slide_layer_gradient": Pair(
+        sparse=lambda density: f"slide_layer_gradient:B=128,D=128,C=8192,L={round(8192 * density)}",
+        dense="matmul:M=128,N=128,K=8192",
+    ),
+    "gather_matmul": Pair(
+        sparse=lambda density: f"gather_matmul:V=2048,M={round(2048 * density)},N=256,K=256",
+        dense="matmul:M=2048,N=256,K=256",
+    ),
 }
 
 

@@ -104,6 +104,12 @@ PARTS = (
                 "between calls, beside SciPy and PyTorch on the same arrays. Indices are checked "
                 "in each call of a kernel.",
             ),
+            "densities": Suite(
+                title="From which density on sparse kernels pay",
+                about="`python -m benchmarks.sparse -o FOLDER --densities`: kernels of uniform "
+                "patterns beside our own dense kernels of the same products. The last column is "
+                "where the times are equal, on a straight line between their logarithms.",
+            ),
             "patterns": Suite(
                 title="Patterns that others publish",
                 about="`python -m benchmarks.sparse --suite benchmarks/kernels/patterns.json -o "
