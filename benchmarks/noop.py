@@ -48,13 +48,15 @@ class NoopBuilder(Builder):
         return [self._copy(self._first, request) for request in requests]
 
     def _copy(self, first: Library, request: BuildRequest) -> Built:
-        started = time.time()
+        started = time.monotonic()
         self._count += 1
         content = self._content + self._count.to_bytes(8, "little")
         digest = hashlib.sha256(content).hexdigest()
         path = place(Path(first.path).parent, f"{digest}.so", content)
         library = Library(sha256=digest, path=str(path), symbol=first.symbol)
-        return Built(number=request.number, result=library, started_s=started, ended_s=time.time())
+        return Built(
+            number=request.number, result=library, started_s=started, ended_s=time.monotonic()
+        )
 
 
 class NoopRunner(Runner):

@@ -16,7 +16,6 @@ from tuner.measure.runner import RunnerOptions
 from tuner.workers.fleet.builder import START_TIMEOUT_S, Builder
 from tuner.workers.fleet.device_runner import DeviceLaneRunner
 from tuner.workers.fleet.gpu_runner import GpuLaneRunner
-from tuner.workers.fleet.held import Held
 from tuner.workers.fleet.host import PLACE, resource
 from tuner.workers.fleet.messages import ControlRequest, FleetPlan, HostPlan, Limits, Problem
 from tuner.workers.fleet.policy import Place
@@ -55,7 +54,7 @@ class Worker:
         self.calibrating = False
         self.up = False  # has answered: from now on, its work may be why it is lost
         self.control: ControlRequest | None = None  # the one that it is answering
-        self.control_held = Held()  # since it has it
+        self.control_since_s = 0.0  # since when it has it, on the driver's steady clock
         self.generation = 0
         self.loaded: set[str] = set()
         # Of the calls in flight, oldest first, each counted from when it became the oldest.

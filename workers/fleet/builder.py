@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.measure.outcome import Failed, FailureKind
 from tuner.workers.fleet.channel import Child, source_root, spawn
 from tuner.workers.fleet.handoff import HandoffMessage, post
-from tuner.workers.fleet.held import Held
 from tuner.workers.fleet.messages import (
     BuildReply,
     BuildRequest,
@@ -226,9 +226,9 @@ class Builder:
         problem = self._problems[problem_key]
         built = []
         for request in requests:
-            held = Held()
+            started_s = time.monotonic()
             result = self._compiler.build(problem, request)
-            ended_s = held.now_s
+            ended_s = time.monotonic()
             if request.lane and isinstance(result, Library):
                 self._post(problem_key, request, result)
             if self._ships and isinstance(result, Library):
@@ -237,7 +237,7 @@ class Builder:
                 Built(
                     number=request.number,
                     result=result,
-                    started_s=held.started_s,
+                    started_s=started_s,
                     ended_s=ended_s,
                 )
             )

@@ -6,13 +6,13 @@ import queue
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
 from tuner.workers.fleet.actors import Worker
-from tuner.workers.fleet.held import Held
-from tuner.workers.fleet.messages import Abandon, ControlRequest, Problem, Submit
+from tuner.workers.fleet.messages import Abandon, Built, ControlRequest, Measured, Problem, Submit
 
+Result = TypeVar("Result", Built, Measured)
 Message = Submit | Abandon | ControlRequest
 Purpose = Literal["work", "calibration", "description", "preparation", "foresight"]
 
@@ -37,6 +37,19 @@ class CallReturned:
 
 
 Events = queue.SimpleQueue[MessageReceived | CallReturned]
+
+
+def on_this_clock(results: Sequence[Result], now_s: float) -> list[Result]:
+    """A batch of another machine on this machine's steady clock; its last one ended `now_s`.
+
+    Each machine's steady clock counts from its own start. Durations are the other
+    machine's; the way of the results to here, some milliseconds, counts as before them.
+    """
+    ahead_s = now_s - results[-1].ended_s
+    return [
+        replace(result, started_s=result.started_s + ahead_s, ended_s=result.ended_s + ahead_s)
+        for result in results
+    ]
 
 
 class WorkerCalls:
@@ -68,7 +81,7 @@ class WorkerCalls:
         """
         # A builder that has a part of a control request may get other builds behind it.
         if control is not None:
-            worker.control, worker.control_held = control, Held()
+            worker.control, worker.control_since_s = control, time.monotonic()
         first = self._load(worker, problem)
         future: Future[Any] = getattr(worker.handle, method).remote(problem, requests).future()
         count = len(requests) if items is None else items

@@ -30,7 +30,7 @@ class Item:
     lost: list[str] = field(default_factory=list)  # the reason of each failed attempt
     library: Library | None = None
     build_s: float = 0.0
-    ready_s: float = 0.0  # when it was built, seconds since the epoch
+    ready_s: float = 0.0  # when it was built, on the driver's steady clock
     lane: str = ""  # the lane that may begin with it as soon as it is built
     abandoned: bool = False  # its search ended while it was at a worker
 

@@ -3,6 +3,7 @@ examinations."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -138,8 +139,8 @@ class ControlDispatch:
         last = not any(other.control is control for other in self._roster)
         spans: tuple[Span, ...] = ()
         if not worker.builds:
-            held = worker.control_held
-            spans = (self._pipeline.raced(worker.name, held.started_s, held.now_s),)
+            since_s = worker.control_since_s
+            spans = (self._pipeline.raced(worker.name, since_s, time.monotonic()),)
         self._requests.part(control, results, last=last, spans=spans)
 
     def refuse(self, control: ControlRequest, reason: str) -> None:

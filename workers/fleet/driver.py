@@ -26,7 +26,14 @@ from ray.exceptions import RayError, RayTaskError
 from tuner.workers.fleet import cluster, session
 from tuner.workers.fleet.actors import ActorFactory, Worker, preparing
 from tuner.workers.fleet.affinity import confine_family
-from tuner.workers.fleet.calls import CallReturned, Events, Message, MessageReceived, WorkerCalls
+from tuner.workers.fleet.calls import (
+    CallReturned,
+    Events,
+    Message,
+    MessageReceived,
+    WorkerCalls,
+    on_this_clock,
+)
 from tuner.workers.fleet.channel import parent_channel
 from tuner.workers.fleet.control_dispatch import ControlDispatch
 from tuner.workers.fleet.hosts import Hosts, described
@@ -354,7 +361,10 @@ class Driver:
         if event.control is not None:
             worker.control = None
             self._controls.returned(event.control, worker, results)
-        elif worker.builds:
+            return
+        if worker.host is not None:
+            results = on_this_clock(results, time.monotonic())
+        if worker.builds:
             self._pipeline.built(event.worker, results)
         else:
             self._pipeline.measured(event.worker, results)

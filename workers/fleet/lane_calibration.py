@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from tuner.workers.fleet.calibration import Calibrator
 from tuner.workers.fleet.messages import Calibrated
@@ -24,11 +23,9 @@ class LaneCalibration:
         pipeline: Pipeline,
         *,
         steady_s: Callable[[], float] = time.monotonic,
-        epoch_s: Callable[[], float] = time.time,
     ) -> None:
         self._pipeline = pipeline
         self._steady_s = steady_s
-        self._epoch_s = epoch_s
         self._calibrator = Calibrator()
         self._results: list[Calibrated] = []
         # Lanes to be calibrated once their borrowers are done.
@@ -65,7 +62,7 @@ class LaneCalibration:
         result = self._calibrator.note(lane, seconds, now_s) if seconds else None
         if result is None:
             return None
-        self._results.append(self._dated(result, self._epoch_s() - now_s))
+        self._results.append(result)
         if result.drained is before:
             return None
         self._pipeline.drain(lane, drained=result.drained)
@@ -75,16 +72,6 @@ class LaneCalibration:
         return LaneDrift(
             message=f"lane {lane} is drained: its calibration kernel takes {factor:.2f} times "
             f"what it should"
-        )
-
-    @staticmethod
-    def _dated(result: Calibrated, epoch_s: float) -> Calibrated:
-        """A result with its moments since the epoch; `epoch_s` is that of the steady clock's 0."""
-        since_s = result.suspect_since_s
-        return replace(
-            result,
-            at_s=epoch_s + result.at_s,
-            suspect_since_s=None if since_s is None else epoch_s + since_s,
         )
 
     def collect(self) -> tuple[Calibrated, ...]:

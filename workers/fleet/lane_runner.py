@@ -6,6 +6,7 @@ how a candidate is measured, and what takes part in races.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,6 @@ from tuner.measure.assignment import Lane, Request
 from tuner.measure.cache import Cache
 from tuner.measure.outcome import Failed, FailureKind, Outcome
 from tuner.measure.race import Runs
-from tuner.workers.fleet.held import Held
 from tuner.workers.fleet.messages import (
     Limits,
     Measured,
@@ -47,15 +47,15 @@ class LaneRunner(ABC):
         for request in requests:
             refusal = self._prepare(problem_key)
             # Preparing inputs and reference, once a workload, is not the candidate's time.
-            held = Held()
+            started_s = time.monotonic()
             cache = self._problems[problem_key].cache
             outcome = refusal if refusal is not None else self._measure(request, cache)
             measured.append(
                 Measured(
                     number=request.number,
                     outcome=outcome,
-                    started_s=held.started_s,
-                    ended_s=held.now_s,
+                    started_s=started_s,
+                    ended_s=time.monotonic(),
                 )
             )
         return measured

@@ -58,7 +58,7 @@ class Library:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """An activity of a lane or a builder; times are in seconds since the epoch."""
+    """An activity of a lane or a builder; its times are on the driver's steady clock."""
 
     worker: str  # the lane's or the builder's name
     activity: str  # build, wait, check, time or idle
@@ -93,7 +93,7 @@ class Built:
 
     number: int
     result: Library | Failed
-    started_s: float  # seconds since the epoch
+    started_s: float  # on the steady clock of its machine, which all its processes share
     ended_s: float
 
 
@@ -130,7 +130,7 @@ class Measured:
 
     number: int
     outcome: Outcome
-    started_s: float  # the lane is held from here, seconds since the epoch
+    started_s: float  # the lane is held from here, on its machine's steady clock
     ended_s: float  # to here
 
 
@@ -217,12 +217,12 @@ class Calibrated:
     """A lane's calibration, and what follows from it for the lane."""
 
     lane: str
-    at_s: float  # seconds since the epoch
+    at_s: float  # on the driver's steady clock
     median_s: float  # of the slowest of the lane's cores
     expected_s: float  # the middle of the lane's band
     in_band: bool
     drained: bool  # the lane is given nothing until it is back in its band
-    # of a lane that has drifted: its trials since then, seconds since the epoch, are in doubt
+    # of a lane that has drifted: its trials since then are in doubt
     suspect_since_s: float | None
 
 

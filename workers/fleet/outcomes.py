@@ -38,7 +38,7 @@ class Outcomes:
     def add_span(
         self, worker: str, activity: str, item: Item, start_s: float, end_s: float
     ) -> None:
-        """Adds an activity of a worker for a candidate, in seconds since the epoch."""
+        """Adds an activity of a worker for a candidate."""
         number = None if activity == "idle" else item.candidate.number
         self.add(
             Span(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -34,7 +35,6 @@ from tuner.measure.timing import (
     with_cache,
 )
 from tuner.workers.fleet.handoff import HandoffMessage, HandoffQueue
-from tuner.workers.fleet.held import Held
 from tuner.workers.fleet.machine import near
 from tuner.workers.fleet.messages import (
     Disqualified,
@@ -348,14 +348,17 @@ class Runner:
     def _measured(self, problem_key: str, request: MeasureRequest) -> Measured:
         process = self._prepare(problem_key)
         # Preparing inputs and reference, once a workload, is not the candidate's time.
-        held = Held()
+        started_s = time.monotonic()
         outcome = (
             process
             if isinstance(process, Failed)
             else self._measure(process, request, self._problems[problem_key].cache)
         )
         return Measured(
-            number=request.number, outcome=outcome, started_s=held.started_s, ended_s=held.now_s
+            number=request.number,
+            outcome=outcome,
+            started_s=started_s,
+            ended_s=time.monotonic(),
         )
 
     def _measure(self, process: RunnerProcess, request: MeasureRequest, cache: Cache) -> Outcome:

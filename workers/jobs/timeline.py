@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 
@@ -18,7 +18,7 @@ from tuner.version import __version__
 from tuner.workers.fleet.messages import Calibrated, FleetPlan, Span
 from tuner.workers.jobs.revalidation import note_change
 
-PROTOCOL = "3"  # of the messages between orchestrator and workers; changed when they are
+PROTOCOL = "4"  # of the messages between orchestrator and workers; changed when they are
 BATCH = 256  # spans in one statement
 LONGEST_ID = 32  # of a worker
 LANE = "lane"  # prefix of the reasons of states that calibrations set
@@ -67,18 +67,33 @@ def join(database: Database, target: Target, plan: FleetPlan) -> str:
 
 
 class Timeline:
-    """Collects spans of one job; `flush` writes what is left."""
+    """Collects spans of one job; `flush` writes what is left.
 
-    def __init__(self, database: Database, *, worker: str, job: str) -> None:
+    Moments come on the steady clock of this machine, so that a clock that is set changes
+    no duration. They are dated when they come, by the clock that the database goes by.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        worker: str,
+        job: str,
+        steady_s: Callable[[], float] = time.monotonic,
+        epoch_s: Callable[[], float] = time.time,
+    ) -> None:
         self._database = database
         self._worker = worker
         self._job = job
+        self._steady_s = steady_s
+        self._epoch_s = epoch_s
         self._waiting: list[LaneSpan] = []
         self._written = time.monotonic()
         self._resting: dict[str, str] = {}  # drained lanes, each with its reason
 
     def add(self, spans: Sequence[Span]) -> None:
-        self._waiting += [self._row(span) for span in spans]
+        start_s = self._start_s()
+        self._waiting += [self._row(span, start_s) for span in spans]
         if len(self._waiting) >= BATCH or time.monotonic() - self._written > MAX_AGE_S:
             self.flush()
 
@@ -89,16 +104,17 @@ class Timeline:
         drained lanes.
         """
         self.flush()  # the spans tell which trials are this machine's
+        start_s = self._start_s()
         with self._database.write("calibration") as session:
             for result in results:
-                lanes.add_calibration(session, self._calibration(result))
+                lanes.add_calibration(session, self._calibration(result, start_s))
                 if result.suspect_since_s is not None:
                     ratio = result.median_s / result.expected_s
                     reason = (
                         f"{LANE} {result.lane} had drifted: its calibration was at "
                         f"{ratio:.2f} of its band's middle"
                     )
-                    since = datetime.fromtimestamp(result.suspect_since_s, UTC)
+                    since = datetime.fromtimestamp(start_s + result.suspect_since_s, UTC)
                     # Lanes of a cluster have their machine in the name.
                     machine = None if "/" in result.lane else self._worker
                     trials.mark_suspect(session, result.lane, since, reason, machine=machine)
@@ -128,23 +144,27 @@ class Timeline:
                 lanes.add_spans(session, waiting)
                 workers.heartbeat(session, self._worker)
 
-    def _calibration(self, result: Calibrated) -> Calibration:
+    def _start_s(self) -> float:
+        """When the steady clock began, in seconds since the epoch."""
+        return self._epoch_s() - self._steady_s()
+
+    def _calibration(self, result: Calibrated, start_s: float) -> Calibration:
         return Calibration(
             worker=self._worker,
             lane=result.lane,
-            measured_at=datetime.fromtimestamp(result.at_s, UTC),
+            measured_at=datetime.fromtimestamp(start_s + result.at_s, UTC),
             median_s=result.median_s,
             expected_s=result.expected_s,
             in_band=result.in_band,
         )
 
-    def _row(self, span: Span) -> LaneSpan:
+    def _row(self, span: Span, start_s: float) -> LaneSpan:
         return LaneSpan(
             worker=self._worker,
             lane=span.worker,
             kind=span.activity,
-            started_at=datetime.fromtimestamp(span.started_s, UTC),
-            ended_at=datetime.fromtimestamp(span.ended_s, UTC),
+            started_at=datetime.fromtimestamp(start_s + span.started_s, UTC),
+            ended_at=datetime.fromtimestamp(start_s + span.ended_s, UTC),
             job=self._job,
             trial=span.number,
         )

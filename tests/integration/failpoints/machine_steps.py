@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.integration.failpoints.step import (
@@ -81,16 +80,15 @@ def timeline(database: Database) -> Timeline:
 
 
 def act_timeline(database: Database, folder: Path) -> None:
-    now_s, spans = time.time(), timeline(database)
+    now_s, spans = time.monotonic(), timeline(database)
     spans.add([Span(worker="cpu:1", activity="time", number=0, started_s=now_s - 1, ended_s=now_s)])
     spans.flush()
 
 
 def act_calibration(database: Database, folder: Path) -> None:
-    at_s = datetime.now(UTC).timestamp()
     calibrated = Calibrated(
         lane="cpu:1",
-        at_s=at_s,
+        at_s=time.monotonic(),
         median_s=6e-5,
         expected_s=6e-5,
         in_band=True,

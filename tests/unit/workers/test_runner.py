@@ -125,7 +125,7 @@ def test_what_a_builder_handed_over_is_begun_before_it_is_asked_for(
         """When the lane had time enough for it."""
         post(tmp_path, lane.name, HandoffMessage(problem=problem.key, request=wanted(number)))
         time.sleep(1.0)
-        return time.time()
+        return time.monotonic()
 
     try:
         handed_over(0)  # of a problem that the lane is not ready for

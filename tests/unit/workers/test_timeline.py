@@ -3,7 +3,9 @@ lanes of a worker rest."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -38,17 +40,56 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def calibrated(
-    *, drained: bool, suspect_since: datetime | None = None, ratio: float = 1.0
+    *, drained: bool, suspect_since_s: float | None = None, ratio: float = 1.0
 ) -> Calibrated:
     return Calibrated(
         lane="cpu:1",
-        at_s=datetime.now(UTC).timestamp(),
+        at_s=time.monotonic(),
         median_s=ratio * 60e-6,
         expected_s=60e-6,
         in_band=not drained,
         drained=drained,
-        suspect_since_s=None if suspect_since is None else suspect_since.timestamp(),
+        suspect_since_s=suspect_since_s,
     )
+
+
+def span(activity: str, started_s: float, seconds: float) -> Span:
+    return Span(
+        worker="cpu:1",
+        activity=activity,
+        number=0,
+        started_s=started_s,
+        ended_s=started_s + seconds,
+    )
+
+
+@pytest.mark.parametrize("jump_s", [-3600.0, 86400.0])
+def test_a_clock_that_is_set_dates_what_comes_later(database: Database, jump_s: float) -> None:
+    """Nothing lasts a day longer for it, and the dates are those of the clock as it is."""
+    steady_s, epoch_s = 50.0, 1.7e9
+    timeline = Timeline(
+        database,
+        worker=join(database, ZEN5, PLAN),
+        job="",
+        steady_s=lambda: steady_s,
+        epoch_s=lambda: epoch_s,
+    )
+    timeline.add([span("build", 49.0, 0.5)])
+    steady_s, epoch_s = 52.0, epoch_s + 2.0 + jump_s
+    timeline.add([span("wait", 49.5, 1.5), span("time", 51.0, 0.25)])
+    timeline.calibrated([replace(calibrated(drained=False), at_s=51.0)])
+    start = datetime.fromtimestamp(1.7e9, UTC)
+    late = start + timedelta(seconds=jump_s)
+    with database.read() as session:
+        since = start - timedelta(days=2)
+        spans = lane_queries.timeline(session, since=since, until=start + timedelta(days=2))
+        (noted,) = lane_queries.calibrations(session, join_id(database), "cpu:1")
+    assert {one.kind: (one.started_at, one.ended_at) for one in spans} == {
+        "build": (start - timedelta(seconds=1.0), start - timedelta(seconds=0.5)),
+        "wait": (late - timedelta(seconds=0.5), late + timedelta(seconds=1.0)),
+        "time": (late + timedelta(seconds=1.0), late + timedelta(seconds=1.25)),
+    }
+    assert noted.measured_at == late + timedelta(seconds=1.0)
 
 
 def test_a_machine_is_registered_with_the_isolation_it_has(database: Database) -> None:
@@ -81,19 +122,12 @@ def test_a_lane_that_drifts_shows_and_its_trials_are_marked(database: Database) 
             )
     timeline = Timeline(database, worker=join(database, ZEN5, PLAN), job=job.id)
     timeline.calibrated([calibrated(drained=False)])
-    minute = datetime.now(UTC) - timedelta(minutes=1)
-    timeline.calibrated([calibrated(drained=True, suspect_since=minute)])
+    minute_s = time.monotonic() - 60.0
+    timeline.calibrated([calibrated(drained=True, suspect_since_s=minute_s)])
     with database.read() as session:  # another machine's lane may have the same name
         assert [stored.suspect for stored in trials.stored_of_task(session, job_id)] == [None, None]
-    now = datetime.now(UTC).timestamp()
-    timeline.add([Span(worker="cpu:1", activity="time", number=0, started_s=now - 1, ended_s=now)])
-    timeline.calibrated(
-        [
-            calibrated(
-                drained=True, suspect_since=datetime.now(UTC) - timedelta(minutes=1), ratio=1.4
-            )
-        ]
-    )
+    timeline.add([span("time", time.monotonic(), 1.0)])
+    timeline.calibrated([calibrated(drained=True, suspect_since_s=minute_s, ratio=1.4)])
     name = join_id(database)
     with database.read() as session:
         marks = [stored.suspect for stored in trials.stored_of_task(session, job_id)]
