@@ -10,6 +10,7 @@ from tuner.db import targets
 from tuner.db.engine import Database
 from tuner.errors import UsageError
 from tuner.measure.assignment import Lane
+from tuner.measure.core_turns import CoreTurns
 from tuner.measure.energy import Counter, NoEnergyCounters, board_counter, package_counters
 from tuner.measure.gpu.runner import GpuLane, GpuRunner, GpuRunnerError
 from tuner.measure.gpu.visible import VisibleGpu, visible_gpus
@@ -144,7 +145,9 @@ def with_limits(database: Database, target: Target, devices: Sequence[Lane] = ()
     from tuner.workers.backends.table import backend_of  # noqa: PLC0415  # loads the cost model
 
     try:
-        measured = replace(target, limits=backend_of(target).limits(target, lane))
+        own = () if target.on_device or devices else lane.cores
+        with CoreTurns().turn(own, alone=True):
+            measured = replace(target, limits=backend_of(target).limits(target, lane))
     except LimitsError as error:
         if not (target.on_device or devices):
             raise

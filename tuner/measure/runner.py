@@ -28,6 +28,7 @@ from tuner.measure.assignment import (
     placement_to_document,
     request_to_document,
 )
+from tuner.measure.core_turns import CoreTurns
 from tuner.measure.execution import Execution
 from tuner.measure.foreign.guest import Invitation, invitation_to_document
 from tuner.measure.outcome import Failed, FailureKind, Outcome
@@ -71,6 +72,8 @@ class RunnerProcess:
         self._isolation: str | None = None
         self._measured = 0  # since it was prepared
         self._prepared_bytes = 0  # that it held then
+        self._turns = CoreTurns()
+        self.waited_s = 0.0  # in all, for the lane's cores while other runs of tuner had them
 
     @property
     def isolation(self) -> str | None:
@@ -122,7 +125,8 @@ class RunnerProcess:
         self._assignment, self._prepared_promotion = None, False
         message = {"do": "prepare", **assignment_to_document(assignment), "cores": list(cores)}
         try:
-            answer = self._exchange(message, self._options.prepare_timeout_s)
+            with self._turns.turn(cores or assignment.lane.cores, alone=False):
+                answer = self._exchange(message, self._options.prepare_timeout_s)
         except WireError as error:
             self._discard()
             raise RunnerError(
@@ -150,10 +154,10 @@ class RunnerProcess:
 
         See tuner.measure.calibration. Raises RunnerError.
         """
-        return tuple(
-            float(seconds)
-            for seconds in self._short({"do": "calibrate", "cores": list(cores)}, "seconds")
-        )
+        self._revive()
+        with self._turns.turn(cores, alone=True):
+            seconds = self._short({"do": "calibrate", "cores": list(cores)}, "seconds")
+        return tuple(float(each) for each in seconds)
 
     def measure(self, request: Request) -> Outcome:
         """The outcome, within the request's timeout and a second.
@@ -167,7 +171,9 @@ class RunnerProcess:
             self._revive()
             extra_s = self._options.prepare_timeout_s if self._needs_preparation(request) else 0.0
             message = {"do": "measure", "request": request_to_document(request)}
-            answer = self._exchange(message, request.timeout_s + ANSWER_MARGIN_S + extra_s)
+            with self._turns.turn(self._assignment.lane.cores, alone=True) as waited_s:
+                self.waited_s += waited_s
+                answer = self._exchange(message, request.timeout_s + ANSWER_MARGIN_S + extra_s)
             outcome = outcome_from_document(answer)
         except (WireError, RunnerError, KeyError, TypeError, ValueError) as error:
             self._discard()
@@ -189,7 +195,9 @@ class RunnerProcess:
             raise RunnerError("a runner needs a workload before its promotion; call prepare first")
         try:
             self._revive()
-            answer = self._exchange({"do": "prepare promotion"}, self._options.prepare_timeout_s)
+            with self._turns.turn(self._assignment.lane.cores, alone=False):
+                message = {"do": "prepare promotion"}
+                answer = self._exchange(message, self._options.prepare_timeout_s)
         except WireError as error:
             self._discard()
             raise RunnerError(
@@ -229,9 +237,10 @@ class RunnerProcess:
         self.start()
         self._assignment, self._prepared_promotion = None, False
         try:
-            answer = self._exchange(
-                {**message, **placement_to_document(placement)}, timeout_s + ANSWER_MARGIN_S
-            )
+            with self._turns.turn(placement.lane.cores, alone=False):
+                answer = self._exchange(
+                    {**message, **placement_to_document(placement)}, timeout_s + ANSWER_MARGIN_S
+                )
         except WireError as error:
             self._discard()
             return Failed(

@@ -10,6 +10,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from tuner.measure.core_turns import PATIENCE_S as TURN_S
 from tuner.measure.device.connection import START_S
 from tuner.measure.device.runner import PATIENCE_S
 from tuner.measure.runner import RunnerOptions
@@ -22,7 +23,7 @@ from tuner.workers.fleet.policy import Place
 from tuner.workers.fleet.runner import Runner
 
 FIRST_CALL_S = START_TIMEOUT_S + RunnerOptions().prepare_timeout_s
-GRACE_S = 5.0  # on a busy machine
+GRACE_S = 5.0 + TURN_S  # on a busy machine, whose cores other runs may have
 PREFETCH = "prefetch"  # concurrency group: its methods run beside the others
 DEVICE_START_S = 60.0  # limit for a GPU's process and context, which mostly take a second
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tuner.measure.core_turns import CoreTurns
 from tuner.measure.outcome import Failed, FailureKind
 from tuner.workers.fleet.channel import Child, source_root, spawn
 from tuner.workers.fleet.handoff import HandoffMessage, post
@@ -205,6 +206,8 @@ class Builder:
         self._storage = Path(storage)
         # Hashes of libraries that were handed to a lane: equal code is not timed again.
         self._posted: set[str] = set()
+        self._cores = cores
+        self._turns = CoreTurns()
         self._compiler = Compiler(storage=Path(storage), cores=cores, limits=limits)
         # It loads on any free core, and is confined to its own afterwards.
         self._compiler.start()
@@ -226,9 +229,10 @@ class Builder:
         problem = self._problems[problem_key]
         built = []
         for request in requests:
-            started_s = time.monotonic()
-            result = self._compiler.build(problem, request)
-            ended_s = time.monotonic()
+            with self._turns.turn(self._cores, alone=False):
+                started_s = time.monotonic()
+                result = self._compiler.build(problem, request)
+                ended_s = time.monotonic()
             if request.lane and isinstance(result, Library):
                 self._post(problem_key, request, result)
             if self._ships and isinstance(result, Library):

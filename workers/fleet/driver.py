@@ -45,6 +45,7 @@ from tuner.workers.fleet.messages import (
     Finished,
     FleetPlan,
     HostPlan,
+    Measured,
     Span,
     Submit,
 )
@@ -52,6 +53,7 @@ from tuner.workers.fleet.notices import (
     FleetReady,
     FleetRefused,
     HostsPresent,
+    LaneShared,
     Notice,
     WaitingForHosts,
     WorkerLost,
@@ -66,6 +68,7 @@ MAX_SILENT_REPLACEMENTS = 12
 CLOSE_TIMEOUT_S = 2.0
 LOOK_S = 2.0  # between two looks at which hosts of a cluster there are
 READY_TIMEOUT_S = 110.0  # for the first answer of every worker; a second or two on an idle machine
+SHARED_S = 0.01  # waits of a lane for its cores that come of another run of tuner
 SPANS_KEPT = 64  # spans wait for a report to travel with, but not more of them
 
 
@@ -102,6 +105,7 @@ class Driver:
             calibration=self._calibration,
         )
         self._lanes_due = False  # lanes may have to be prepared for a problem
+        self._shared: set[str] = set()  # lanes whose cores other runs use, and it was said
         self._silent = 0  # workers replaced since the last batch came back
         self._spans: list[Span] = []  # that wait for a report to travel with
         self._next_watch = 0.0
@@ -367,7 +371,18 @@ class Driver:
         if worker.builds:
             self._pipeline.built(event.worker, results)
         else:
+            self._note_sharing(worker.name, results)
             self._pipeline.measured(event.worker, results)
+
+    def _note_sharing(self, lane: str, results: Sequence[Measured]) -> None:
+        """Says once that a lane waits for its cores."""
+        if lane not in self._shared and any(result.waited_s > SHARED_S for result in results):
+            self._shared.add(lane)
+            text = (
+                f"lane {lane} takes turns with another run of tuner that uses its cores, and is "
+                f"slower for it; end one, or give each its own cores by the setting lanes"
+            )
+            self._send(LaneShared(message=text))
 
     def _described_later(self, worker: Worker, description: Mapping[str, int | str]) -> None:
         """Takes the description of a worker that joined or was replaced."""

@@ -132,6 +132,7 @@ class Measured:
     outcome: Outcome
     started_s: float  # the lane is held from here, on its machine's steady clock
     ended_s: float  # to here
+    waited_s: float = 0.0  # before that, while another run of tuner had the lane's cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

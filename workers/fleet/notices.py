@@ -62,6 +62,11 @@ class LaneDrift(Notice):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaneShared(Notice):
+    """Another run of tuner on its machine uses the cores of a lane; they take turns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DriverReplaced(Notice):
     """The driver process was lost; what was in flight is sent again."""
 

@@ -348,17 +348,19 @@ class Runner:
     def _measured(self, problem_key: str, request: MeasureRequest) -> Measured:
         process = self._prepare(problem_key)
         # Preparing inputs and reference, once a workload, is not the candidate's time.
-        started_s = time.monotonic()
-        outcome = (
-            process
-            if isinstance(process, Failed)
-            else self._measure(process, request, self._problems[problem_key].cache)
-        )
+        started_s, waited_s = time.monotonic(), 0.0
+        if isinstance(process, Failed):
+            outcome: Outcome = process
+        else:
+            before_s = process.waited_s
+            outcome = self._measure(process, request, self._problems[problem_key].cache)
+            waited_s = process.waited_s - before_s
         return Measured(
             number=request.number,
             outcome=outcome,
-            started_s=started_s,
+            started_s=started_s + waited_s,
             ended_s=time.monotonic(),
+            waited_s=waited_s,
         )
 
     def _measure(self, process: RunnerProcess, request: MeasureRequest, cache: Cache) -> Outcome:

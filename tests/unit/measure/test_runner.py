@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pytest
 from tests.support.hostile_kernels import COMMON_FAILURES, addition
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Lane, Request
+from tuner.measure.core_turns import CoreTurns
 from tuner.measure.outcome import Failed, FailureKind, Timed
 from tuner.measure.runner import RunnerError, RunnerOptions, RunnerProcess, parent_environment
 from tuner.measure.supervision import End, classify, oom_kills
@@ -149,6 +151,18 @@ def test_the_parent_has_one_thread_and_leaves_no_scratch(
         assert psutil.Process(process.pid).num_threads() == 1
         assert [list(folder.iterdir()) for folder in tmp_path.glob("tuner-runner-*")] == [[]]
     assert list(tmp_path.glob("tuner-runner-*")) == []
+
+
+def test_a_candidate_waits_while_another_run_has_its_cores(
+    runner: RunnerProcess, request_for: Make, lane: Lane
+) -> None:
+    before_s = runner.waited_s
+    with ThreadPoolExecutor(1) as pool, CoreTurns().turn(lane.cores, alone=False):
+        measured = pool.submit(runner.measure, request_for("good"))
+        time.sleep(0.3)
+        assert not measured.done() and runner.waited_s == before_s
+    assert isinstance(measured.result(), Timed)
+    assert runner.waited_s > before_s + 0.2
 
 
 @pytest.mark.slow

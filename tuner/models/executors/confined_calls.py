@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tuner.measure.core_turns import CoreTurns
 from tuner.models.arrays import Array
 from tuner.models.executors.checking import Checked, run_library
 from tuner.models.executors.profile import LONGEST_S, Spent, spent_seconds
@@ -35,7 +36,8 @@ class ConfinedCalls:
         threads: int = 0,
         longest_s: float = LONGEST_S,
     ) -> Sequence[Spent]:
-        return spent_seconds(library, symbol, inputs, settings, self.cores, longest_s, threads)
+        with CoreTurns().turn(self.cores, alone=True):
+            return spent_seconds(library, symbol, inputs, settings, self.cores, longest_s, threads)
 
     def errors(
         self,
