@@ -13,7 +13,7 @@ high.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import expm1, log1p, prod
 
@@ -21,13 +21,15 @@ from tuner.workload.affine import affine, linear
 from tuner.workload.bounds import is_inside
 from tuner.workload.expression import (
     DTYPE_BYTES,
+    Binary,
     Expression,
     Read,
     Scalar,
     Select,
     Stage,
+    Unary,
     Var,
-    arithmetic,
+    children,
     reads,
     walk,
 )
@@ -51,7 +53,7 @@ def least_bytes(workload: Workload) -> int:
     inputs = {tensor.name: tensor for tensor in expression.inputs}
     count = dict.fromkeys(inputs, 0)
     for stage in stages:
-        for read in reads(stage.body) if catalogue else _unconditional_reads(stage):
+        for read in reads(stage.body) if catalogue else _certain_reads(stage.body):
             if read.tensor in inputs:
                 elements = _elements_read(read, stage, inputs[read.tensor].shape, hidden=catalogue)
                 count[read.tensor] = max(count[read.tensor], elements)
@@ -72,18 +74,42 @@ def _whole_stages(expression: Expression) -> list[Stage]:
 def _flops(stage: Stage, expression: Expression) -> int:
     """Operations at the points that differ from each other and read no padding.
 
-    Points differ along the axes that occur linearly in an index of a read.
+    The points of an operation differ along the axes that occur linearly in an index of a
+    read below it.
     """
     padded = [read for read in reads(stage.body) if _may_leave(read, stage, expression)]
-    if len(padded) > 1 or any(isinstance(node, Select) for node in walk(stage.body)):
+    if len(padded) > 1 or any(_may_mask(node, stage.extents) for node in walk(stage.body)):
         return 0
-    extents = stage.extents
-    moving = {name for read in reads(stage.body) for index in read.indices for name in _axes(index)}
-    points = prod(extents[name] for name in moving)
+    count, moving = _work(stage.body, stage.extents)
+    if stage.reducer:
+        count += prod(stage.extents[name] for name in moving)
     for read in padded:
-        everywhere = prod(extents[name] for index in read.indices for name in _axes(index))
-        points = points * _points_inside(read, stage, expression) // everywhere
-    return points * (arithmetic(stage.body) + (1 if stage.reducer else 0))
+        everywhere = prod(stage.extents[name] for index in read.indices for name in _axes(index))
+        count = count * _points_inside(read, stage, expression) // everywhere
+    return count
+
+
+def _work(node: Scalar, extents: Mapping[str, int]) -> tuple[int, set[str]]:
+    """Operations of a scalar whatever its choices choose, and the axes along which it differs."""
+    match node:
+        case Read():
+            return 0, {
+                name for read in reads(node) for index in read.indices for name in _axes(index)
+            }
+        case Select(then=then, other=other):
+            return 0, _work(then, extents)[1] & _work(other, extents)[1]
+    parts = [_work(child, extents) for child in children(node)]
+    count, moving = sum(part[0] for part in parts), set().union(*(part[1] for part in parts))
+    if isinstance(node, Binary | Unary):
+        count += prod(extents[name] for name in moving)
+    return count, moving
+
+
+def _may_mask(node: Scalar, extents: Mapping[str, int]) -> bool:
+    """Whether it is a choice of what reads nothing, which may be a 0 that spares the rest."""
+    return isinstance(node, Select) and not all(
+        _work(branch, extents)[1] for branch in (node.then, node.other)
+    )
 
 
 def _axes(index: Scalar) -> set[str]:
@@ -157,22 +183,24 @@ def _positions(index: Scalar, extent: int, stage: Stage) -> Sequence[int] | None
     return [position for position in visited if 0 <= position < extent]
 
 
-def _unconditional_reads(stage: Stage) -> Iterator[Read]:
-    """Reads that a stage does at each of its points, whatever the data."""
-    choices = [
-        branch
-        for node in walk(stage.body)
-        if isinstance(node, Select)
-        for branch in (node.then, node.other)
-    ]
-    chosen = {read for branch in choices for read in reads(branch)}
-    return (read for read in reads(stage.body) if read not in chosen)
+def _certain_reads(node: Scalar) -> Iterator[Read]:
+    """Reads that are done whatever the choices choose."""
+    match node:
+        case Read():
+            yield from reads(node)
+        case Select(cond=cond, then=then, other=other):
+            yield from _certain_reads(cond)
+            both = set(_certain_reads(other))
+            yield from (read for read in _certain_reads(then) if read in both)
+        case _:
+            for child in children(node):
+                yield from _certain_reads(child)
 
 
 def _read_whole(stage: Stage, expression: Expression) -> Iterator[str]:
     """Tensors of which a stage reads every element, whatever the data."""
     extents = stage.extents
-    for read in _unconditional_reads(stage):
+    for read in _certain_reads(stage.body):
         shape = expression.tensor(read.tensor).shape
         names = [index.name for index in read.indices if isinstance(index, Var)]
         alone = len(set(names)) == len(read.indices)

@@ -34,6 +34,24 @@ CASES = (
         0,
         4 * 16,
     ),
+    # Weights of four bits in the halves of bytes, as GGUF's Q4_0 has them: which half is
+    # chosen, but all are multiplied; both choices read the same bytes.
+    (
+        "kernel k(A: f32[M, K], W: u8[N, H], S: f32[N, B]) -> (C: f32[M, N]) { C[m, n] += A[m, k] "
+        "* (f32(where(k % 32 < 16, bitand(W[n, k // 32 * 16 + k % 16], 15), "
+        "shr(W[n, k // 32 * 16 + k % 16], 4))) - 8) * S[n, k // 32] }",
+        {"M": 3, "N": 4, "K": 64, "H": 32, "B": 2},
+        3 * (3 * 4 * 64) + 4,
+        4 * 3 * 64 + 4 + 4 * 4 + 4 * 12,
+    ),
+    # A choice of a constant may spare the product.
+    (
+        "kernel k(A: f32[M], B: f32[M], I: i32[M]) -> (C: f32[M]) "
+        "{ C[m] = A[m] * where(I[m] > 0, B[m], 0) }",
+        {"M": 8},
+        0,
+        4 * 24,
+    ),
     # A diagonal of a table, and every third row of one.
     (
         "kernel k(X: f32[M, M]) -> (Y: f32[N]) { Y[i] = X[i, i + 2] for i in 0:N }",
