@@ -31,8 +31,10 @@ TOLERANCES: Mapping[str, float] = {
     "bfloat16": 2.0**-6,
 }
 # The most work of a workload whose right outputs are computed: some seconds of the
-# float64 reference.
+# float64 reference, and the memory of all its tensors. What only moves or compares numbers
+# has few operations, or none.
 EXPECTED_FLOPS = 2e10
+EXPECTED_BYTES = 1 << 31
 EXPECTED = "examples/expected.json"  # right outputs for the inputs of the examples
 BLOCK = 1 << 16  # elements filled at a time, so that they stay in a cache
 SAMPLES = 32  # elements of each output that an example checks
@@ -56,8 +58,12 @@ def example_inputs(kernel: ExportKernel) -> tuple[Array, ...]:
 def expected_outputs(
     expression: Expression, kernel: ExportKernel, most_flops: float = EXPECTED_FLOPS
 ) -> tuple[Array, ...] | None:
-    """Right outputs for `example_inputs(kernel)` in float64; None above `most_flops`."""
-    if expression.flops > most_flops:
+    """Right outputs for `example_inputs(kernel)` in float64.
+
+    None above `most_flops` or `EXPECTED_BYTES`.
+    """
+    nbytes = sum(8 * prod(tensor.shape) for tensor in expression.tensors.values())
+    if expression.flops > most_flops or nbytes > EXPECTED_BYTES:
         return None
     named = {
         tensor.name: array

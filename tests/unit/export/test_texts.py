@@ -10,7 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.export.examples import example_files, example_inputs, sampled, tolerance_of
+from tuner.export.examples import (
+    example_files,
+    example_inputs,
+    expected_outputs,
+    sampled,
+    tolerance_of,
+)
 from tuner.export.header import c_header, c_names
 from tuner.export.kernel import Argument, ExportKernel
 from tuner.export.library import export_library
@@ -18,6 +24,7 @@ from tuner.export.manifest import function_entry
 from tuner.export.naming import named
 from tuner.runtime.toolchain import Toolchain
 from tuner.workload.expression import DTYPE_BYTES
+from tuner.workload.spec import parse_spec
 
 Make = Callable[..., ExportKernel]
 
@@ -108,6 +115,14 @@ def test_samples_spread_over_the_output_and_fit_its_shape(kernel: Make) -> None:
     assert (places[0], places[-1], len(places)) == (0, 1023, 32)
     with pytest.raises(ValueError, match="expected Y has shape"):
         sampled(kernel(expected=(np.zeros(3),)))
+
+
+@pytest.mark.parametrize(
+    "spec", ["transpose:M=16384,N=16384", "elementwise:M=16384,N=16384,act=relu"]
+)
+def test_right_outputs_are_of_what_fits_into_memory(kernel: Make, spec: str) -> None:
+    """Few operations move many bytes; nothing of that size is made to find out."""
+    assert expected_outputs(parse_spec(spec).expression, kernel()) is None
 
 
 def test_tolerances_follow_the_outputs_dtype(kernel: Make) -> None:
