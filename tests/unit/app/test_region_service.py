@@ -161,3 +161,7 @@ def test_the_job_is_taken_back_where_the_model_ends(
     with pytest.raises(ServiceNotDone, match="cancelled: it was stopped"):
         region_library(region(), settings, interrupt=interrupt)
     assert [job.state for job in jobs_of(service)] == [jobs.CANCELLED]
+    # The next process goes on with it, with what was measured.
+    with worker(service, None), pytest.raises(ServiceNotDone, match="no kernel was right"):
+        region_library(region(), settings)
+    assert [job.state for job in jobs_of(service)] == [jobs.FAILED]

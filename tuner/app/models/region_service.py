@@ -83,6 +83,8 @@ def _searched(
     # Processes that want the same region at once share a job.
     shared = sha256(repr(sorted(given.items())).encode() + content).hexdigest()
     job = client.submit_model(content, idempotency_key=shared, media_type=MEDIA_TYPE, **given)
+    if job.state in ("cancelling", "cancelled") and client.wait(job.id).state == "cancelled":
+        job = client.resume(job.id)  # a process that wanted it has ended, perhaps by Ctrl-C
     done = 0
     with _cancelled_at(interrupt, client, job.id):
         for event in client.events(job.id):
