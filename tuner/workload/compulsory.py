@@ -99,7 +99,7 @@ def _work(node: Scalar, extents: Mapping[str, int]) -> tuple[int, set[str]]:
         case Select(then=then, other=other):
             return 0, _work(then, extents)[1] & _work(other, extents)[1]
     parts = [_work(child, extents) for child in children(node)]
-    count, moving = sum(part[0] for part in parts), set().union(*(part[1] for part in parts))
+    count, moving = sum(part[0] for part in parts), set[str]().union(*(part[1] for part in parts))
     if isinstance(node, Binary | Unary):
         count += prod(extents[name] for name in moving)
     return count, moving

@@ -34,7 +34,7 @@ def test_results_of_another_machine_keep_their_durations(booted_s: float) -> Non
         Measured(number=1, outcome=failed, started_s=booted_s + 1.75, ended_s=booted_s + 2.0),
     ]
     here = on_this_clock(there, 100.0)
-    assert [(one.number, one.started_s, one.ended_s) for one in here] == [
+    assert [(each.number, each.started_s, each.ended_s) for each in here] == [
         (0, 99.0, 99.5),
         (1, 99.75, 100.0),
     ]

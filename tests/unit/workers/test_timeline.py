@@ -84,7 +84,7 @@ def test_a_clock_that_is_set_dates_what_comes_later(database: Database, jump_s: 
         since = start - timedelta(days=2)
         spans = lane_queries.timeline(session, since=since, until=start + timedelta(days=2))
         (noted,) = lane_queries.calibrations(session, join_id(database), "cpu:1")
-    assert {one.kind: (one.started_at, one.ended_at) for one in spans} == {
+    assert {each.kind: (each.started_at, each.ended_at) for each in spans} == {
         "build": (start - timedelta(seconds=1.0), start - timedelta(seconds=0.5)),
         "wait": (late - timedelta(seconds=0.5), late + timedelta(seconds=1.0)),
         "time": (late + timedelta(seconds=1.0), late + timedelta(seconds=1.25)),
