@@ -160,7 +160,7 @@ class RunnerProcess:
         return tuple(float(each) for each in seconds)
 
     def measure(self, request: Request) -> Outcome:
-        """The outcome, within the request's timeout and a second.
+        """The outcome, within the request's timeout and a second after the lane is its own.
 
         A workload's first promotion prepares its reference besides.
         """
