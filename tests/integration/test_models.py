@@ -88,6 +88,33 @@ def test_a_model_is_tuned_within_its_budget_and_exported(
     assert ctypes.CDLL(str(out / "lib/libsmall.so"))
 
 
+def test_kernels_of_a_model_stay_where_there_is_no_time_for_them(
+    database: Database, tmp_path: Path
+) -> None:
+    """Tuned again in no time at all: what the database has is verified and makes the library."""
+    content = nets.serialized(nets.perceptron(rows=2, sizes=(16, 32, 8)))
+    model = Model(content=content, shapes={}, graph=import_model(content))
+    settings, target = settings_in(tmp_path, 2), host_target()
+    first, second = (
+        run_here(
+            database,
+            submit_model(database, [model], target, settings, seconds=seconds).id,
+            tmp_path,
+        ).job
+        for seconds in (settings.seconds, 0.1)
+    )
+    assert first.state == second.state == jobs.SUCCEEDED, (first.error, second.error)
+    untried = [task for task in second.tasks if not task.trials_done]
+    before = {task.workload: task.kernel for task in first.tasks}
+    assert len(untried) >= 2 and all(task.kernel == before[task.workload] for task in untried)
+    with database.read() as session:
+        notes = str([event.data for event in events.after(session, second.id, 0)])
+    assert f"{len(untried)} of 3 stay as the database has them" in notes
+    out = tmp_path / "out"
+    tuned = export_model(database, model, target, settings, out, "small", signing_key=None)
+    assert tuned.max_rel_error <= 1e-4
+
+
 def test_a_job_of_a_file_finds_its_workloads_or_fails_with_the_reason(
     database: Database, tmp_path: Path
 ) -> None:

@@ -53,7 +53,8 @@ def alternatives(
 
     Shape (k, knobs). Of several algorithms the best point of each comes first, then the
     most promising points. `algorithms` has for each algorithm the indices of its
-    combinations among the first knob's values.
+    combinations among the first knob's values. For a `count` of 0 no rival is looked for, which
+    takes a fraction of the time; the favourite is the same.
     """
     looks = _Looks(domain, featurizer, prior, seed)
     knobs = domain.space.knobs
@@ -63,6 +64,8 @@ def alternatives(
     (least, favourite), *of_algorithms = looks.best_of(
         [(0, range(len(knobs[0].values))), *((0, places) for places in separate)]
     )
+    if not count:
+        return np.array([favourite], np.int32)
     of_each = [point for _, point in of_algorithms]
     others = [
         (column, (value,))

@@ -105,10 +105,12 @@ class Backend(Protocol[F_contra]):
         *,
         learns: bool,
         seed: int,
+        single: bool = False,
     ) -> FirstPoints:
         """The points that a search tries first, once it is known what won elsewhere.
 
         What takes long is done now. `learns`: whether the strategy follows a cost model.
+        `single`: whether none but the first will be tried.
         """
         ...
 

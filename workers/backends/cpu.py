@@ -15,7 +15,7 @@ from tuner.export.signature import Signer
 from tuner.measure.assignment import Lane
 from tuner.measure.device.limits import device_limits
 from tuner.runtime.link import toolchain_for
-from tuner.search.alternatives import alternatives
+from tuner.search.alternatives import COUNT, alternatives
 from tuner.search.domain import Domain
 from tuner.search.seeds import MOST_SEEDS, carried_over, with_winners
 from tuner.spaces.core.space import Config
@@ -50,13 +50,17 @@ class CpuBackend:
         *,
         learns: bool,
         seed: int,
+        single: bool = False,
     ) -> FirstPoints:
         """The fully unrolled program first, where there is one: no estimate knows what
         the compiler makes of it."""
         unrolled: Config = {"sketch": FULLY_UNROLLED}
         if not learns:
             return lambda winners: carried_over(space.space, (unrolled, *winners))[:MOST_SEEDS]
-        favourites = alternatives(domain, features, Prior(), space.by_algorithm, seed=seed)
+        rivals = 0 if single else COUNT
+        favourites = alternatives(
+            domain, features, Prior(), space.by_algorithm, seed=seed, count=rivals
+        )
         return lambda winners: with_winners(domain, favourites, (unrolled, *winners))
 
     def limits(self, target: Target, lane: Lane) -> Limits:

@@ -50,6 +50,7 @@ class CudaBackend:
         *,
         learns: bool,
         seed: int,
+        single: bool = False,
     ) -> FirstPoints:
         others = other_algorithms(space, OTHERS, seed)
 

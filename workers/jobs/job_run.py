@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +14,7 @@ from tuner.db import jobs, leases, targets, trials
 from tuner.db.engine import Database, Session
 from tuner.db.errors import IncumbentChanged, StaleLease
 from tuner.db.jobs import Job, Task
+from tuner.db.kernels import Kernel
 from tuner.db.leases import Lease
 from tuner.errors import DatabaseError, TunerError
 from tuner.export.artifacts import ArtifactStore
@@ -28,7 +29,7 @@ from tuner.workers.jobs.admission import trials_left
 from tuner.workers.jobs.fleet_cache import FleetCache
 from tuner.workers.jobs.heartbeat import Heartbeat
 from tuner.workers.jobs.judging import NotJudged, judge_candidate
-from tuner.workers.jobs.kernel_cache import unanswered
+from tuner.workers.jobs.kernel_cache import keep, stored_kernels, unanswered
 from tuner.workers.jobs.model_executor import model_executor
 from tuner.workers.jobs.model_jobs import (
     ModelCalls,
@@ -102,6 +103,7 @@ class JobRun:
         self._heart = Heartbeat(database, lease, lifetime_s=options.lease_s)
         self._unverified = False
         self._dispensable: frozenset[str] = frozenset()  # keys of chains and siblings
+        self._stored: Mapping[int, Kernel] = {}  # of a model, by the place of the task
 
     def run(self) -> JobReport:
         try:
@@ -155,6 +157,9 @@ class JobRun:
             )
             if calls is not None:
                 self._dispensable = frozenset(calls.chains)
+                self._stored = stored_kernels(
+                    self._database, self._job, tasks, ArtifactStore(self._options.artifacts)
+                )
                 plan = TimePlan(
                     seconds=self._job.seconds,
                     kernels=len(tasks),
@@ -163,6 +168,7 @@ class JobRun:
                     optional=frozenset(
                         place for place, task in enumerate(tasks) if task.workload in calls.chains
                     ),
+                    stored=frozenset(self._stored),
                 )
                 self._search_model(tasks, calls, preparation, plan)
                 errors = self._promote_model(tasks, calls, preparation, plan)
@@ -230,39 +236,45 @@ class JobRun:
     ) -> list[str]:
         """Promotes the kernels of a model; returns the reasons of those that failed.
 
-        Each winner is stored while the next race is prepared.
+        Each winner is stored while the next race is prepared, and so is a search that comes
+        next. A stored kernel stays where there was no time for a trial.
         """
-        errors, changed = list[str](), list[Task]()
-        needless: frozenset[int] = frozenset()
+        errors, changed, done = list[str](), list[Task](), set[int]()
         if not self._stopping():
-            needless = needless_tasks(self._database, self._lease, tasks, calls)
-        for number in needless:
+            done |= needless_tasks(self._database, self._lease, tasks, calls)
+            kept = {number for number in self._stored if plan.keeps(number)} - done
+            pairs = [(tasks[number], self._stored[number]) for number in kept]
+            keep(self._database, self._lease, pairs, self._observer)
+            done |= kept
+        for number in done:
             plan.skipped(number)
         # A lane still holds what the kernels are verified by that were searched last.
         latest = {position: place for place, position in enumerate(preparation.searched)}
-        order = sorted(enumerate(tasks), key=lambda each: -latest.get(each[1].position, -1))
+        left = [number for number in range(len(tasks)) if number not in done]
+        left.sort(key=lambda number: -latest.get(tasks[number].position, -1))
         with Settlement(preparation.background) as settlement:
-            for number, task in order:
+            for place, number in enumerate(left):
                 if self._stopping():
                     break
-                if number in needless:
-                    continue
+                task = tasks[number]
                 budget = self._spent(task)
                 finalists = plan.finalists(number)
                 begun_s = time.monotonic()
                 promote_beside = partial(
                     self._promote_beside,
+                    preparation=preparation,
                     settlement=settlement,
                     finalists=finalists,
                     errors=errors,
                     changed=changed,
                 )
+                following = [tasks[other] for other in left[place + 1 : place + 2]]
                 with suppress(_Interrupted):
-                    self._tune(task, preparation, budget, promote_beside)
+                    self._tune(task, preparation, budget, promote_beside, following)
                 if self._stopping():
                     break
-                contestants = min(budget.trials, finalists or FINALISTS)
-                plan.promoted(number, contestants, time.monotonic() - begun_s)
+                finalists = min(budget.trials, finalists or FINALISTS)
+                plan.promoted(number, finalists, time.monotonic() - begun_s)
         for task in changed:
             if not self._stopping():
                 with suppress(_Interrupted):
@@ -303,14 +315,18 @@ class JobRun:
         preparation: TaskPreparation,
         budget: Job,
         promote_kernel: Callable[[TaskRun, Sequence[Trial]], str | None] | None = None,
+        following: Sequence[Task] = (),
     ) -> str | None:
         """Tunes one workload within a budget and promotes its kernel; the reason if it failed.
 
         The workloads of a model were searched before, and are only promoted. One that had
-        no trials for lack of time has the favourite of the estimate tried.
+        no trials for lack of time has the favourite of the estimate tried. Tasks that are
+        `following` are prepared beside it.
         """
-        with preparation.prepared(task, budget) as run:
+        with preparation.prepared(task, budget, single=budget.kind == jobs.MODEL) as run:
             preparation.forget(task)
+            for other in following:
+                preparation.look_ahead(other, single=True, announced=False)
             result = search(run)
             if result.reason is StopReason.CANCELLED:
                 return None
@@ -368,6 +384,7 @@ class JobRun:
         run: TaskRun,
         best: Sequence[Trial],
         *,
+        preparation: TaskPreparation,
         settlement: Settlement,
         finalists: int | None,
         errors: list[str],
@@ -379,8 +396,12 @@ class JobRun:
         another job promoted a kernel of it meanwhile.
         """
         self._observer(Phase(name="promotion"))
-        promotion = self._promotion(run, best, finalists, settlement.end)
-        began_s = time.monotonic()
+
+        def quiet(contestants: int) -> None:
+            settlement.end()
+            preparation.rest(contestants)
+
+        promotion, began_s = self._promotion(run, best, finalists, quiet), time.monotonic()
 
         def settled(store: Settle, raced_s: float = 0.0) -> None:
             try:
@@ -403,7 +424,7 @@ class JobRun:
         run: TaskRun,
         best: Sequence[Trial],
         finalists: int | None = None,
-        quiet: Callable[[], None] = lambda: None,
+        quiet: Callable[[int], None] = lambda contestants: None,
     ) -> Promotion:
         key = self._options.signing_key
         return Promotion(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from tuner.db import events, jobs, kernels, leases
 from tuner.db.engine import Database, Session
@@ -10,8 +11,11 @@ from tuner.db.errors import NotFound
 from tuner.db.jobs import NEIGHBOUR, PREPARE, REVALIDATE, Job, Task
 from tuner.db.kernels import Kernel
 from tuner.db.leases import Lease
+from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
 from tuner.spaces.core.space import Config
+from tuner.workers.jobs.progress import Observer, TaskFinished
 from tuner.workers.jobs.revalidation import SOURCE, best_configs
+from tuner.workers.jobs.timeline import versions
 
 
 def known_kernel(session: Session, job: Job, task: Task) -> Kernel | None:
@@ -25,10 +29,18 @@ def known_kernel(session: Session, job: Job, task: Task) -> Kernel | None:
         return None
     if job.goal.of_trials:  # that there is a fastest kernel says nothing of smaller ones
         return None
+    kernel = _verified(session, job, task)
+    if kernel is None:
+        return None
+    return kernel if prepares or not is_prepared(session, kernel) else None
+
+
+def _verified(session: Session, job: Job, task: Task) -> Kernel | None:
+    """The promoted kernel of a task, which is verified and not stale."""
     kernel = kernels.find_promoted(session, task.workload, job.target, job.threads, cache=job.cache)
     if kernel is None or kernel.stale is not None or not kernel.verified:
         return None
-    return kernel if prepares or not is_prepared(session, kernel) else None
+    return kernel
 
 
 def is_prepared(session: Session, kernel: Kernel) -> bool:
@@ -47,11 +59,46 @@ def unanswered(database: Database, lease: Lease, job: Job) -> list[Task]:
         if kernel is None:
             left.append(task)
             continue
-        with database.write("known") as session:
-            leases.note_task(session, lease, task.position, state="succeeded", kernel=kernel.id)
-            text = f"kernel {kernel.id} of this workload is known; nothing was measured"
-            events.append(session, job.id, "note", {"task": task.position, "text": text})
+        _answer(database, lease, task, kernel)
     return left
+
+
+def keep(
+    database: Database, lease: Lease, kept: Sequence[tuple[Task, Kernel]], observer: Observer
+) -> None:
+    """Ends tasks of a model with kernels that are stored."""
+    for task, kernel in kept:
+        _answer(database, lease, task, kernel)
+        observer(TaskFinished(position=task.position, kernel=kernel.id, error=None))
+
+
+def _answer(database: Database, lease: Lease, task: Task, kernel: Kernel) -> None:
+    """Marks a task as done by a kernel that exists."""
+    with database.write("known") as session:
+        leases.note_task(session, lease, task.position, state="succeeded", kernel=kernel.id)
+        text = f"kernel {kernel.id} of this workload is known; nothing was measured"
+        events.append(session, lease.job_id, "note", {"task": task.position, "text": text})
+
+
+def stored_kernels(
+    database: Database, job: Job, left: Sequence[Task], store: ArtifactStore
+) -> dict[int, Kernel]:
+    """The kernels that tasks of a model fall back on without a trial, by the place in `left`.
+
+    They were verified by the same versions of all that builds and checks kernels, and the
+    store still has them.
+    """
+    stored, current = dict[int, Kernel](), versions()
+    with database.read() as session:
+        for place, task in enumerate(left):
+            kernel = None if task.trials_done else _verified(session, job, task)
+            if kernel is None or kernel.versions != current:
+                continue
+            with suppress(ArtifactMissing, ArtifactCorrupt):
+                store.verify(kernel.artifact)
+                store.verify(kernels.schedule(session, kernel.id)["object"])
+                stored[place] = kernel
+    return stored
 
 
 def is_estimated(job: Job) -> bool:

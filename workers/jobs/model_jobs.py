@@ -349,10 +349,14 @@ def _note_lateness(
     plan: TimePlan,
     observer: Observer,
 ) -> None:
-    """Says, once rounds are over, that kernels without one make the job late."""
-    unsearched, late_s = _fresh(subjects), plan.late_s()
-    if unsearched and late_s > 0:
-        late = ModelLate(kernels=len(subjects), unsearched=unsearched, seconds=late_s)
+    """Says, once rounds are over, that kernels without one make the job late, or stay as they
+    are stored."""
+    places = [place for place, subject in enumerate(subjects) if not subject.optional]
+    kept = sum(map(plan.keeps, places))
+    unsearched = sum(_is_fresh(subjects[place]) and not plan.keeps(place) for place in places)
+    late_s = plan.late_s()
+    if kept or (unsearched and late_s > 0):
+        late = ModelLate(kernels=len(subjects), unsearched=unsearched, kept=kept, seconds=late_s)
         _noted(database, job.id, late.text)
         observer(late)
 
@@ -372,7 +376,11 @@ def _following(subjects: Sequence[KernelProgress], position: int) -> int | None:
 
 def _fresh(subjects: Sequence[KernelProgress]) -> int:
     """Kernels that the model needs whose first round is to come."""
-    return sum(not (subject.best_s or subject.finished or subject.optional) for subject in subjects)
+    return sum(map(_is_fresh, subjects))
+
+
+def _is_fresh(subject: KernelProgress) -> bool:
+    return not (subject.best_s or subject.finished or subject.optional)
 
 
 class _Gains:

@@ -63,15 +63,21 @@ class ModelLate:
 
     kernels: int
     unsearched: int  # kernels without a round; each gets one trial, then its promotion
+    kept: int  # kernels without a round that the database has a verified one of, which stays
     seconds: float  # by which the job is expected to be late
 
     @property
     def text(self) -> str:
+        parts = []
+        if self.unsearched:
+            parts.append(f"{self.unsearched} of {self.kernels} get one trial each")
+        if self.unsearched and self.seconds > 0:
+            parts[0] += f", which takes about {math.ceil(self.seconds)} s longer than was given"
+        if self.kept:
+            parts.append(f"{self.kept} of {self.kernels} stay as the database has them")
         return (
-            f"the time was too short for a round of each kernel: {self.unsearched} of "
-            f"{self.kernels} get one trial each, which takes about "
-            f"{math.ceil(self.seconds)} s longer than was given; give more seconds for faster "
-            f"kernels"
+            f"the time was too short for a round of each kernel: {'; '.join(parts)}; give more "
+            f"seconds for faster kernels"
         )
 
 

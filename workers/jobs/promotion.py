@@ -82,8 +82,8 @@ class Promotion:
     finalists: int | None = None  # at most, where time is short; None: as many as help
     # All trials of the task, where objectives beside time choose among them.
     trials: Sequence[Trial] = ()
-    # returns once this process computes nothing else: races are run in quiet
-    quiet: Callable[[], None] = lambda: None
+    # returns once this process computes nothing that a race of so many contestants would notice
+    quiet: Callable[[int], None] = lambda contestants: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +226,7 @@ def _race(promotion: Promotion, entries: Sequence[_Entry]) -> RaceOutcome:
     control = RunRace(
         contestants=contestants, default=default or incumbent, incumbent=incumbent, limit_s=RACE_S
     )
-    promotion.quiet()
+    promotion.quiet(len(contestants))
     error: str | None = None
     for _ in range(ATTEMPTS):
         answer = promotion.run.measurer.request_control(

@@ -49,16 +49,18 @@ def prepared_search(
     seed: int,
     prior: Opinion | None = None,
     goal: Goal = FASTEST,
+    single: bool = False,
 ) -> Begin:
     """A searcher that lacks its winners; arguments as of `searcher_for`.
 
     Nearly all the time that a new searcher takes is spent here. So it can be made before it
-    is known what wins elsewhere, and proposes the same then.
+    is known what wins elsewhere, and proposes the same then. For a `single` trial less has to
+    be made.
     """
     backend, domain = backend_of(space.target), Domain(space.space)
     features, model = backend.cost_model(space, prior or backend.transfer.prior())
     learns = strategy in LEARNING
-    first = backend.first_points(space, domain, features, learns=learns, seed=seed)
+    first = backend.first_points(space, domain, features, learns=learns, seed=seed, single=single)
     setup = SearchSetup(domain=domain, featurizer=features, model=model, seed=seed, goal=goal)
     searcher = build_searcher(strategy, setup)
 

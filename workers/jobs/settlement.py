@@ -12,7 +12,7 @@ Settle = Callable[[], str]
 class Settlement:
     """One winner at a time is stored on a thread. Used by the job's thread alone.
 
-    Whoever begins a race ends this first: nothing computes beside a race. A context manager:
+    Whoever begins a race ends this first: nothing is stored beside a race. A context manager:
     what was begun is ended, whatever happens to the next kernel.
     """
 

@@ -161,11 +161,14 @@ def search_of(
     task: Task,
     problem: Problem,
     space: TargetSpace[object],
+    *,
+    single: bool = False,
 ) -> tuple[Begin, int | None]:
     """The searcher of a task, for which only winners are missing, and the most trials it may
     have in all; None for as many as its budget has.
 
-    Winners are configs of kernels of the same operator, to be tried first.
+    Winners are configs of kernels of the same operator, to be tried first. A `single` trial is
+    the favourite of the estimate, for which no history is read.
     """
     if is_estimated(job):
         estimated = guided(database, job, task, problem, space)
@@ -176,7 +179,7 @@ def search_of(
     if job.strategy == EXTERNAL:
         proposed = proposals_of(database, job, task)
         return lambda winners: ExternalSearcher(Domain(space.space), proposed), None
-    return guided(database, job, task, problem, space), None
+    return guided(database, job, task, problem, space, single=single), None
 
 
 def guided(
@@ -185,15 +188,22 @@ def guided(
     task: Task,
     problem: Problem,
     space: TargetSpace[object],
+    *,
+    single: bool = False,
 ) -> Begin:
     """A searcher of the job's strategy, which starts from what the target's history taught."""
     start = Start()
-    if job.strategy in LEARNING:
+    if job.strategy in LEARNING and not single:
         start = start_of(
             database, job=job, task=task, op=problem.workload.op, target=problem.target
         )
     begin = prepared_search(
-        space, strategy=job.strategy, seed=job.seed, prior=start.prior, goal=job.goal
+        space,
+        strategy=job.strategy,
+        seed=job.seed,
+        prior=start.prior,
+        goal=job.goal,
+        single=single,
     )
     return lambda winners: begin((*winners, *start.best))
 

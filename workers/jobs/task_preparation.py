@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -93,12 +93,14 @@ class TaskPreparation:
     best: dict[int, tuple[str, Config]] = field(default_factory=dict)
 
     @contextmanager
-    def prepared(self, task: Task, budget: Job, following: Task | None = None) -> Iterator[TaskRun]:
+    def prepared(
+        self, task: Task, budget: Job, following: Task | None = None, *, single: bool = False
+    ) -> Iterator[TaskRun]:
         """The task, ready to be searched within the trials and seconds of `budget`.
 
         The workers get ready while the space and the first batch are made. The task that is
-        `following` is prepared beside it from then on. Raises UsageError for tensors that a
-        device has no room for.
+        `following` is prepared beside it from then on. `single`: whether it has one trial, and
+        none later. Raises UsageError for tensors that a device has no room for.
         """
         kept, ahead = self._kept.get(task.position), self._ahead.pop(task.position, None)
         groundwork = None if ahead is None else ahead.result()
@@ -115,12 +117,12 @@ class TaskPreparation:
         if kept is not None:
             searcher, most = kept.searcher, budget.trials
         else:
-            groundwork = groundwork or self._groundwork(task, problem, space)
+            groundwork = groundwork or self._groundwork(task, problem, space, single=single)
             with self.database.read() as session:
                 winners = self._winners(session, problem.workload)
             searcher, most = groundwork.begin(winners), groundwork.trials or budget.trials
         if following is not None:
-            self._look_ahead(following)
+            self.look_ahead(following)
         self.fleet.wait_ready(self.check, self._note)
         self._set_demand(problem, budget, trials_left=self.channel.job_share.trials_left)
         timeline = Timeline(
@@ -162,17 +164,30 @@ class TaskPreparation:
             measurer.close()
             timeline.flush()
 
-    def _look_ahead(self, task: Task) -> None:
+    def look_ahead(self, task: Task, *, single: bool = False, announced: bool = True) -> None:
         """Begins to prepare the task that comes next, while another one is measured.
 
-        The thread makes its searcher, and a lane what its candidates are verified by. Only
-        the winners of other tasks are missing, which it gets when its turn has come.
+        The thread makes its searcher. A lane to which it is `announced` makes what its
+        candidates are verified by. Only the winners of other tasks are missing, which it gets
+        when its turn has come. `single` is as in `prepared`.
         """
         if task.position in self._kept or task.position in self._ahead:
             return
         problem = self._problem(task)
-        self.channel.submit(Submit(problem=problem, candidates=(), known_outcomes={}))
-        self._ahead[task.position] = self.background.submit(self._groundwork, task, problem)
+        if announced:
+            self.channel.submit(Submit(problem=problem, candidates=(), known_outcomes={}))
+        self._ahead[task.position] = self.background.submit(
+            self._groundwork, task, problem, single=single
+        )
+
+    def rest(self, contestants: int) -> None:
+        """Waits, before a race of so many, until nothing is prepared that it would notice.
+
+        A race of one compares nothing, and on a lane of its own it is disturbed no more than
+        a trial is.
+        """
+        if contestants > 1 or self.fleet.plan.alternates:
+            wait(self._ahead.values())
 
     def keep(self, run: TaskRun) -> None:
         """Keeps the search of a task for its next round."""
@@ -205,11 +220,16 @@ class TaskPreparation:
         return space_of(problem.workload, self.target, self.job.threads)
 
     def _groundwork(
-        self, task: Task, problem: Problem, space: TargetSpace[Any] | None = None
+        self,
+        task: Task,
+        problem: Problem,
+        space: TargetSpace[Any] | None = None,
+        *,
+        single: bool = False,
     ) -> _Groundwork:
         """Depends on no other task of the job: it may be made while another one is searched."""
         space = space or self._space(problem)
-        begin, most = search_of(self.database, self.job, task, problem, space)
+        begin, most = search_of(self.database, self.job, task, problem, space, single=single)
         return _Groundwork(problem=problem, space=space, begin=begin, trials=most)
 
     def _spare_lane(self) -> Lane:

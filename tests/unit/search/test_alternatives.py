@@ -47,6 +47,7 @@ def test_they_are_near_the_best_and_differ_in_choices(spec: str) -> None:
         "not one way of making it alone"
     )
     assert np.array_equal(points, alternatives(domain, features, PRIOR, seed=3))
+    assert np.array_equal(points[:1], alternatives(domain, features, PRIOR, seed=3, count=0))
     assert np.array_equal(points, space.space.canonical(points))
 
 

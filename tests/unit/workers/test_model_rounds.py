@@ -109,13 +109,21 @@ class Clock:
         return self.now_s
 
 
-def plan(seconds: float | None, clock: Clock | None = None) -> TimePlan:
+def plan(
+    seconds: float | None, clock: Clock | None = None, stored: frozenset[int] = frozenset()
+) -> TimePlan:
     clock = clock or Clock()
-    return TimePlan(seconds=seconds, kernels=len(SPECS), clock=clock, begin_s=clock())
+    return TimePlan(
+        seconds=seconds, kernels=len(SPECS), clock=clock, begin_s=clock(), stored=stored
+    )
 
 
 def timed_rounds(
-    database: Database, seconds: float, trial_s: float, late_s: float = 0.0
+    database: Database,
+    seconds: float,
+    trial_s: float,
+    late_s: float = 0.0,
+    stored: frozenset[int] = frozenset(),
 ) -> tuple[list[tuple[int, int]], list[Progress], float]:
     """Rounds by task and trials in all, what an observer saw, and the time they took."""
     clock, seen, events = Clock(), list[tuple[int, int]](), list[Progress]()
@@ -131,7 +139,7 @@ def timed_rounds(
         seen.append((task.position, done[task.position]))
         return result(done[task.position], 1e-3 / done[task.position], StopReason.SECONDS)
 
-    given = plan(seconds, clock)
+    given = plan(seconds, clock, stored)
     clock.now_s += late_s
     assert tune_in_rounds(
         database, job, job.tasks, ModelCalls(counts={}), search_round, given, events.append
@@ -166,6 +174,13 @@ def test_too_little_time_is_said(database: Database) -> None:
     assert (late.unsearched, late.kernels) == (2, 3) and late.seconds > 1
     _, events, _ = timed_rounds(database, 200.0, 1.0)
     assert not any(isinstance(event, ModelLate) for event in events)
+
+
+def test_kernels_that_stay_as_they_are_stored_are_named(database: Database) -> None:
+    seen, events, _ = timed_rounds(database, 4.0, 1.5, stored=frozenset({0, 1, 2}))
+    (late,) = [event for event in events if isinstance(event, ModelLate)]
+    assert len({position for position, _ in seen}) + late.kept == 3 and late.kept > 0
+    assert late.unsearched == 0 and f"{late.kept} of 3 stay as the database has them" in late.text
 
 
 def test_time_for_a_few_first_rounds_goes_to_the_heaviest(database: Database) -> None:

@@ -90,9 +90,9 @@ def test_a_race_begins_once_nothing_else_computes(tmp_path: Path) -> None:
                     best=[trial(1, 1.0, "a")],
                     artifacts=ArtifactStore(tmp_path / "artifacts"),
                     check=lambda: None,
-                    quiet=lambda: fleet.asked.append("quiet"),
+                    quiet=lambda contestants: fleet.asked.append(f"quiet for {contestants}"),
                 )
             )
     database.close()
-    assert fleet.asked == ["BuildFinalists", "quiet", "RunRace"]
+    assert fleet.asked == ["BuildFinalists", "quiet for 2", "RunRace"]
     assert [entry.contestant.name for entry in contest.entries] == ["default", "trial 1"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,20 @@ def test_a_search_prepared_ahead_is_the_search_that_it_would_have_been(
         assert [run.space.space.config(point) for point in run.searcher.ask(12)] != proposed[0]
 
 
+def test_a_single_trial_is_the_first_of_a_whole_search(
+    database: Database, background: ThreadPoolExecutor
+) -> None:
+    tried: list[list[Config]] = []
+    for single in (False, True):
+        preparation, job, _ = preparing(database, background, *SPECS)
+        if single:
+            preparation.look_ahead(job.tasks[1], single=True)
+        for task in job.tasks:
+            with preparation.prepared(task, job, single=single) as run:
+                tried.append([run.space.space.config(point) for point in run.searcher.ask(1)])
+    assert tried[:2] == tried[2:]
+
+
 def test_what_cannot_be_prepared_ahead_says_so_when_its_turn_has_come(
     database: Database, background: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +85,27 @@ def test_what_cannot_be_prepared_ahead_says_so_when_its_turn_has_come(
         assert len(run.searcher.ask(2)) == 2
     with pytest.raises(UsageError, match="no space"), preparation.prepared(second, job):
         pass
+
+
+def test_a_race_waits_for_what_is_prepared_ahead_where_it_would_notice(
+    database: Database, background: ThreadPoolExecutor
+) -> None:
+    """Beside a race of one, on a lane of its own, it goes on."""
+    for contestants, alternates, waits in ((1, False, False), (2, False, True), (1, True, True)):
+        preparation, job, channel = preparing(database, background, *SPECS)
+        channel.plan = replace(channel.plan, alternates=alternates)
+        begin = threading.Event()
+        background.submit(begin.wait, 10.0)  # before the next task is prepared
+        preparation.look_ahead(job.tasks[1], announced=False)
+        resting = threading.Thread(target=preparation.rest, args=[contestants])
+        resting.start()
+        resting.join(0.02 if waits else 10.0)
+        assert resting.is_alive() == waits
+        begin.set()
+        resting.join(10.0)
+        assert not resting.is_alive() and channel.announced == []
+        with preparation.prepared(job.tasks[1], job) as run:
+            assert len(run.searcher.ask(2)) == 2
 
 
 def test_a_kept_search_goes_on_and_the_latest_is_known(

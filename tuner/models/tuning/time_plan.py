@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from statistics import median_low
 
 from tuner.models.tuning.task_scheduler import FIRST_ROUND
 
-# Seconds of a trial before any was measured.
+# Seconds of a trial before any was measured. It counts beside those that were: the first kernel
+# alone, whose reference may take half a minute, does not speak for all.
 _TRIAL_S = 1.0
 # What a contestant of a promotion takes, in trials of its kernel and processes, before any was
 # measured: it is checked and timed in three processes, and built again where it was long ago.
@@ -48,6 +50,9 @@ class TimePlan:
     begin_s: float
     # Kernels that the model can do without: one without trials is not promoted.
     optional: frozenset[int] = frozenset()
+    # Kernels of which a verified one is promoted: it takes part in their races, and stays where
+    # there is no time for a trial.
+    stored: frozenset[int] = frozenset()
     _paces: dict[int, _Pace] = field(init=False, default_factory=dict)
     # of promotions: seconds, and the trials that their contestants are worth
     _promoted: tuple[float, float] = field(init=False, default=(0.0, 0.0))
@@ -65,16 +70,27 @@ class TimePlan:
         pace = self._paces[kernel]
         pace.trials, pace.seconds = pace.trials + trials, pace.seconds + seconds
 
-    def promoted(self, kernel: int, contestants: int, seconds: float) -> None:
-        """Notes a promotion among so many contestants."""
+    def promoted(self, kernel: int, finalists: int, seconds: float) -> None:
+        """Notes a promotion of so many finalists, with the trial of a kernel that had none."""
         before_s, before = self._promoted
+        contestants = finalists + (kernel in self.stored)
         worth = contestants * (self._trial_s(kernel) + _PROCESSES_S)
+        if not self.tried(kernel):
+            seconds = max(seconds - self._trial_s(kernel), 0.0)
         self._promoted = before_s + seconds, before + worth
         self._paces[kernel].promoted = True
 
     def skipped(self, kernel: int) -> None:
         """Notes that a kernel is not to be promoted."""
         self._paces[kernel].promoted = True
+
+    def tried(self, kernel: int) -> bool:
+        """Whether a kernel has had trials."""
+        return self._paces[kernel].trials > 0
+
+    def keeps(self, kernel: int) -> bool:
+        """Whether the stored kernel stays, as far as is known by now."""
+        return kernel in self.stored and not self.tried(kernel)
 
     def search_s(self) -> float | None:
         """Seconds that may go to rounds now, so that all kernels can be promoted.
@@ -89,10 +105,10 @@ class TimePlan:
         return left - self._reserve_s(self._planned_finalists())
 
     def late_s(self) -> float:
-        """Seconds by which promotions outlast the time though each has one contestant; 0
-        without a bound."""
+        """Seconds by which single trials of the kernels without, and promotions of one finalist
+        each, outlast the time; 0 without a bound."""
         left = self.left_s
-        return 0.0 if left is None else max(self._reserve_s(1) - left, 0.0)
+        return 0.0 if left is None else max(self._reserve_s(1) + self._untried_s - left, 0.0)
 
     def first_trials(self, fresh: int) -> int:
         """Trials of the next first round, when so many kernels have had none.
@@ -103,7 +119,7 @@ class TimePlan:
         left = self.search_s()
         if left is None:
             return FIRST_ROUND
-        affordable = int(left / fresh / self._mean_trial_s())
+        affordable = int(left / fresh / self._usual_trial_s)
         return min(max(affordable, 1), _BOUNDED_FIRST)
 
     def finalists(self, kernel: int) -> int | None:
@@ -111,8 +127,9 @@ class TimePlan:
         left = self.left_s
         if left is None:
             return None
+        left -= self._untried_s
         affordable = left / max(self._reserve_s(MOST_FINALISTS), 1e-9)  # of what all may have
-        most = self._contestants(kernel, MOST_FINALISTS)
+        most = self._most_finalists(kernel, MOST_FINALISTS)
         return max(int(min(affordable, 1.0) * most), 1)
 
     def _planned_finalists(self) -> int:
@@ -128,12 +145,27 @@ class TimePlan:
         A kernel without trials has one.
         """
         return sum(
-            self._contestant_s(kernel) * self._contestants(kernel, finalists)
-            for kernel, pace in self._paces.items()
-            if not pace.promoted and (pace.trials or kernel not in self.optional)
+            self._contestant_s(kernel)
+            * (self._most_finalists(kernel, finalists) + (kernel in self.stored))
+            for kernel in self._coming
         )
 
-    def _contestants(self, kernel: int, finalists: int) -> int:
+    @property
+    def _untried_s(self) -> float:
+        """Seconds of the trials that promotions to come begin with."""
+        return self._usual_trial_s * sum(not self.tried(kernel) for kernel in self._coming)
+
+    @property
+    def _coming(self) -> list[int]:
+        """The kernels that are still to be promoted, as far as is known by now."""
+        left_out = self.optional | self.stored  # where they have no trials
+        return [
+            kernel
+            for kernel, pace in self._paces.items()
+            if not pace.promoted and (pace.trials or kernel not in left_out)
+        ]
+
+    def _most_finalists(self, kernel: int, finalists: int) -> int:
         return max(min(finalists, self._paces[kernel].trials), 1)
 
     @property
@@ -146,9 +178,10 @@ class TimePlan:
 
     def _trial_s(self, kernel: int) -> float:
         pace = self._paces[kernel]
-        return pace.seconds / pace.trials if pace.trials else self._mean_trial_s()
+        return pace.seconds / pace.trials if pace.trials else self._usual_trial_s
 
-    def _mean_trial_s(self) -> float:
-        trials = sum(pace.trials for pace in self._paces.values())
-        seconds = sum(pace.seconds for pace in self._paces.values())
-        return seconds / trials if trials else _TRIAL_S
+    @property
+    def _usual_trial_s(self) -> float:
+        """Seconds of a trial of most kernels."""
+        paces = [pace.seconds / pace.trials for pace in self._paces.values() if pace.trials]
+        return median_low([*paces, _TRIAL_S])

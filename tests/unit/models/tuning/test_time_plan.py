@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,39 +20,51 @@ class Clock:
         return self.now_s
 
 
-def plan(seconds: float | None, kernels: int) -> tuple[TimePlan, Clock]:
+def plan(
+    seconds: float | None, kernels: int, stored: frozenset[int] = frozenset()
+) -> tuple[TimePlan, Clock]:
     clock = Clock()
-    return TimePlan(seconds=seconds, kernels=kernels, clock=clock, begin_s=clock()), clock
+    made = TimePlan(seconds=seconds, kernels=kernels, clock=clock, begin_s=clock(), stored=stored)
+    return made, clock
 
 
 def spent(
-    seconds: float, kernels: int, trial_s: float, contestant_s: float
+    seconds: float,
+    trials_s: Sequence[float],
+    contestant_s: float,
+    stored: frozenset[int] = frozenset(),
 ) -> tuple[float, list[int], list[int]]:
-    """A whole job: seconds it took, trials and finalists by kernel."""
-    made, clock = plan(seconds, kernels)
-    trials = [0] * kernels
-    for kernel in range(kernels):
+    """A whole job of kernels whose trials take so long: seconds it took, trials and finalists
+    by kernel."""
+    made, clock = plan(seconds, len(trials_s), stored)
+    trials = [0] * len(trials_s)
+    for kernel, trial_s in enumerate(trials_s):
         left = made.search_s()
         assert left is not None
         if left <= 0:
             break
-        count = min(made.first_trials(kernels - kernel), max(int(left / trial_s), 1))
+        count = min(made.first_trials(len(trials) - kernel), max(int(left / trial_s), 1))
         clock.now_s += count * trial_s
         made.searched(kernel, count, count * trial_s)
         trials[kernel] += count
-    while (made.search_s() or 0.0) > trial_s and trials[0]:
-        clock.now_s += trial_s
-        made.searched(0, 1, trial_s)
+    while (made.search_s() or 0.0) > trials_s[0] and all(trials):
+        clock.now_s += trials_s[0]
+        made.searched(0, 1, trials_s[0])
         trials[0] += 1
+    kept = [kernel for kernel in range(len(trials)) if made.keeps(kernel)]
+    for kernel in kept:
+        made.skipped(kernel)
     finalists = []
-    for kernel in range(kernels):
-        most = made.finalists(kernel)
+    for kernel, trial_s in enumerate(trials_s):
+        most = 0 if kernel in kept else made.finalists(kernel)
         assert most is not None
         finalists.append(most if trials[kernel] else 0)
-        contestants = max(min(finalists[-1], trials[kernel]), 1)
-        took = contestants * contestant_s
-        clock.now_s += took
-        made.promoted(kernel, contestants, took)
+        if kernel not in kept:
+            racing = max(min(finalists[-1], trials[kernel]), 1)
+            took = (racing + (kernel in stored)) * contestant_s
+            took += 0.0 if trials[kernel] else trial_s
+            clock.now_s += took
+            made.promoted(kernel, racing, took)
     return clock.now_s - 50.0, trials, finalists
 
 
@@ -68,27 +82,75 @@ def test_the_time_is_kept(kernels: int, trial_s: float, ratio: float, room: floa
     """Where the time suffices for two contestants of each kernel and first rounds."""
     least = kernels * (2 * trial_s + 4 * 1.5 * (trial_s + 0.6))
     seconds = least * room
-    took, trials, finalists = spent(seconds, kernels, trial_s, ratio * trial_s)
+    took, trials, finalists = spent(seconds, [trial_s] * kernels, ratio * trial_s)
     assert took <= 1.1 * seconds + FIRST_ROUND * trial_s
     assert min(trials) >= 1 and min(finalists) >= 1
 
 
 def test_plenty_of_time_goes_to_later_rounds_and_all_finalists() -> None:
-    took, trials, finalists = spent(1000.0, 5, 0.2, 0.3)
+    took, trials, finalists = spent(1000.0, [0.2] * 5, 0.3)
     assert min(trials) == 2 and max(trials) > 4000 and finalists == [MOST_FINALISTS, 2, 2, 2, 2]
     assert 970 < took <= 1000
 
 
 def test_little_time_leaves_kernels_without_trials() -> None:
     """More kernels than can be searched: none waits for a trial that will not come."""
-    took, trials, finalists = spent(5.0, 40, 0.5, 0.5)
+    took, trials, finalists = spent(5.0, [0.5] * 40, 0.5)
     assert sum(trials) < 40
     assert finalists.count(0) == trials.count(0) > 0
-    assert took < 40
+    assert took == pytest.approx(40 * (0.5 + 0.5))  # of each the least that makes a kernel
+
+
+@pytest.mark.parametrize("slow", (0, 3))
+def test_a_kernel_whose_trial_takes_long_does_not_speak_for_all(slow: int) -> None:
+    """Such as a window whose reference takes half a minute: others have their rounds."""
+    trials_s = [0.8] * 68
+    trials_s[slow] = 32.0
+    took, trials, _ = spent(185.0, trials_s, 0.9)
+    assert sum(map(bool, trials)) > 30
+    assert took <= 185.0
+
+
+def test_kernels_that_are_stored_stay_where_time_is_short() -> None:
+    """Without them each kernel has a trial, which is late."""
+    trials_s = [0.9] * 32
+    late, _, _ = spent(20.0, trials_s, 0.9)
+    took, trials, finalists = spent(20.0, trials_s, 0.9, stored=frozenset(range(32)))
+    assert late > 40 and took <= 1.1 * 20
+    assert 0 < sum(map(bool, trials)) < 32
+    assert [bool(most) for most in finalists] == [bool(count) for count in trials]
+
+
+def test_a_stored_kernel_takes_part_in_the_race_of_its_own() -> None:
+    alone, stored = plan(100.0, 1)[0], plan(100.0, 1, frozenset({0}))[0]
+    for made in (alone, stored):
+        made.searched(0, 1, 1.0)
+    assert alone.search_s() == pytest.approx(100 - 1.6)
+    assert stored.search_s() == pytest.approx(100 - 2 * 1.6)
+    assert not stored.keeps(0) and stored.tried(0)
+
+
+def test_lateness_counts_the_trials_that_are_still_to_come() -> None:
+    made, clock = plan(10.0, 5)
+    made.searched(0, 1, 1.0)
+    clock.now_s += 4.0
+    assert made.late_s() == pytest.approx(5 * 1.6 + 4 * 1.0 - 6.0)
+
+
+def test_what_a_promotion_takes_is_told_from_its_trial() -> None:
+    """Of a kernel that was not searched before."""
+    made, clock = plan(100.0, 3)
+    made.searched(0, 1, 1.0)
+    before = made.late_s()
+    clock.now_s += 200.0
+    late = made.late_s()
+    made.promoted(1, 1, 1.0 + 1.6)  # as planned: what is left takes as long as before
+    assert before == 0.0
+    assert made.late_s() == pytest.approx(late - (1.0 + 1.6))
 
 
 def test_short_time_shortens_first_rounds_before_it_drops_kernels() -> None:
-    _, trials, _ = spent(59.0, 20, 1.0, 1.0)
+    _, trials, _ = spent(59.0, [1.0] * 20, 1.0)
     assert min(trials) == 1
 
 
