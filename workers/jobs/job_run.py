@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Never
 
 from tuner.db import jobs, leases, targets, trials
-from tuner.db.engine import Database, Session
+from tuner.db.engine import Database
 from tuner.db.errors import IncumbentChanged, StaleLease
 from tuner.db.jobs import Job, Task
 from tuner.db.kernels import Kernel
@@ -28,7 +28,7 @@ from tuner.workers.fleet.policy import JobShare
 from tuner.workers.jobs.admission import trials_left
 from tuner.workers.jobs.fleet_cache import FleetCache
 from tuner.workers.jobs.heartbeat import Heartbeat
-from tuner.workers.jobs.judging import NotJudged, judge_candidate
+from tuner.workers.jobs.judging import judge_task
 from tuner.workers.jobs.kernel_cache import keep, stored_kernels, unanswered
 from tuner.workers.jobs.model_executor import model_executor
 from tuner.workers.jobs.model_jobs import (
@@ -48,7 +48,7 @@ from tuner.workers.jobs.promotion import (
     promote,
     settle,
 )
-from tuner.workers.jobs.reracing import NotRaced, rerace_kernel
+from tuner.workers.jobs.reracing import rerace_task
 from tuner.workers.jobs.settlement import Settle, Settlement
 from tuner.workers.jobs.task import TaskRun, search
 from tuner.workers.jobs.task_preparation import TaskPreparation
@@ -62,6 +62,18 @@ LEAST_S = 0.1  # seconds of a round that began late
 
 class _Interrupted(Exception):
     """The job is to stop before its search has begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Promotions:
+    """The promotions of a model's kernels, as far as they have come."""
+
+    preparation: TaskPreparation
+    plan: TimePlan
+    settlement: Settlement
+    errors: list[str] = field(default_factory=list)  # of kernels that failed and are needed
+    # tasks of which another job promoted a kernel meanwhile
+    changed: list[Task] = field(default_factory=list)
 
 
 def _fail(failure: Exception) -> Never:
@@ -170,8 +182,13 @@ class JobRun:
                     ),
                     stored=frozenset(self._stored),
                 )
-                self._search_model(tasks, calls, preparation, plan)
-                errors = self._promote_model(tasks, calls, preparation, plan)
+                with Settlement(background) as settlement:
+                    promotions = _Promotions(
+                        preparation=preparation, plan=plan, settlement=settlement
+                    )
+                    self._search_model(tasks, calls, promotions)
+                    self._promote_model(tasks, calls, promotions)
+                errors = self._promote_changed(promotions)
             elif self._job.kind == jobs.JUDGE:
                 errors = self._each(tasks, preparation, self._judge)
             elif self._job.kind == jobs.RERACE:
@@ -202,10 +219,10 @@ class JobRun:
         self,
         tasks: Sequence[Task],
         calls: ModelCalls,
-        preparation: TaskPreparation,
-        plan: TimePlan,
+        promotions: _Promotions,
     ) -> None:
         """Searches the kernels of a model in rounds, within the model's budget."""
+        preparation, plan = promotions.preparation, promotions.plan
 
         def search_round(
             task: Task, trials: int, seconds: float | None, following: Task | None
@@ -225,21 +242,30 @@ class JobRun:
             preparation.best[task.position] = (kind_of(run.problem.workload.expression), best)
             return result
 
-        tune_in_rounds(self._database, self._job, tasks, calls, search_round, plan, self._observer)
+        def promote_one(place: int) -> bool:
+            self._promote_next(tasks[place], place, promotions)
+            return not self._stopping()
+
+        tune_in_rounds(
+            self._database,
+            self._job,
+            tasks,
+            calls,
+            search_round,
+            plan,
+            self._observer,
+            promote_one,
+        )
 
     def _promote_model(
-        self,
-        tasks: Sequence[Task],
-        calls: ModelCalls,
-        preparation: TaskPreparation,
-        plan: TimePlan,
-    ) -> list[str]:
-        """Promotes the kernels of a model; returns the reasons of those that failed.
+        self, tasks: Sequence[Task], calls: ModelCalls, promotions: _Promotions
+    ) -> None:
+        """Promotes the kernels of a model.
 
         Each winner is stored while the next race is prepared, and so is a search that comes
         next. A stored kernel stays where there was no time for a trial.
         """
-        errors, changed, done = list[str](), list[Task](), set[int]()
+        plan, done = promotions.plan, set[int]()
         if not self._stopping():
             done |= needless_tasks(self._database, self._lease, tasks, calls)
             kept = {number for number in self._stored if plan.keeps(number)} - done
@@ -249,38 +275,44 @@ class JobRun:
         for number in done:
             plan.skipped(number)
         # A lane still holds what the kernels are verified by that were searched last.
-        latest = {position: place for place, position in enumerate(preparation.searched)}
-        left = [number for number in range(len(tasks)) if number not in done]
+        searched = promotions.preparation.searched
+        latest = {position: place for place, position in enumerate(searched)}
+        left = [number for number in range(len(tasks)) if not plan.is_promoted(number)]
         left.sort(key=lambda number: -latest.get(tasks[number].position, -1))
-        with Settlement(preparation.background) as settlement:
-            for place, number in enumerate(left):
-                if self._stopping():
-                    break
-                task = tasks[number]
-                budget = self._spent(task)
-                finalists = plan.finalists(number)
-                begun_s = time.monotonic()
-                promote_beside = partial(
-                    self._promote_beside,
-                    preparation=preparation,
-                    settlement=settlement,
-                    finalists=finalists,
-                    errors=errors,
-                    changed=changed,
-                )
-                following = [tasks[other] for other in left[place + 1 : place + 2]]
-                with suppress(_Interrupted):
-                    self._tune(task, preparation, budget, promote_beside, following)
-                if self._stopping():
-                    break
-                finalists = min(budget.trials, finalists or FINALISTS)
-                plan.promoted(number, finalists, time.monotonic() - begun_s)
-        for task in changed:
+        for place, number in enumerate(left):
+            if self._stopping():
+                break
+            following = [tasks[other] for other in left[place + 1 : place + 2]]
+            self._promote_next(tasks[number], number, promotions, following)
+
+    def _promote_next(
+        self,
+        task: Task,
+        number: int,
+        promotions: _Promotions,
+        following: Sequence[Task] = (),
+    ) -> None:
+        """Promotes a kernel of a model, `number` in the plan, and notes what it took."""
+        plan, budget = promotions.plan, self._spent(task)
+        finalists, begun_s = plan.finalists(number), time.monotonic()
+        promote_beside = partial(self._promote_beside, promotions=promotions, finalists=finalists)
+        with suppress(_Interrupted):
+            self._tune(task, promotions.preparation, budget, promote_beside, following)
+        if not self._stopping():
+            raced = min(budget.trials, finalists or FINALISTS)
+            plan.promoted(number, raced, time.monotonic() - begun_s)
+
+    def _promote_changed(self, promotions: _Promotions) -> list[str]:
+        """Promotes kernels again of which another job promoted one meanwhile.
+
+        Returns the reasons of all of the model's that failed.
+        """
+        for task in promotions.changed:
             if not self._stopping():
                 with suppress(_Interrupted):
-                    error = self._tune(task, preparation, self._spent(task))
-                    errors.extend([] if error is None else [error])
-        return errors
+                    error = self._tune(task, promotions.preparation, self._spent(task))
+                    promotions.errors.extend([] if error is None else [error])
+        return promotions.errors
 
     def _spent(self, task: Task) -> Job:
         """The budget of a task that was searched: of the trials it has had, or of one."""
@@ -334,43 +366,16 @@ class JobRun:
 
     def _judge(self, task: Task, preparation: TaskPreparation, budget: Job) -> str | None:
         """Judges the foreign kernel of a job; the reason if the machine failed."""
-        error = None
         with preparation.prepared(task, budget) as run:
-            try:
-                judge_candidate(run, ArtifactStore(self._options.artifacts), self._check)
-            except NotJudged as failure:
-                error = str(failure)
-                with self._database.write("task") as session:
-                    leases.note_task(
-                        session, self._lease, task.position, state=jobs.FAILED, error=error
-                    )
+            error = judge_task(run, ArtifactStore(self._options.artifacts), self._check)
         self._observer(TaskFinished(position=task.position, kernel=None, error=error))
         return error
 
     def _rerace(self, task: Task, preparation: TaskPreparation, budget: Job) -> str | None:
         """Races the promoted kernel of a workload again; the reason if that failed."""
-        error = kernel = None
-
-        def note(session: Session, raced: str) -> None:
-            leases.note_task(
-                session, self._lease, task.position, state=jobs.SUCCEEDED, kernel=raced
-            )
-
+        store, races = ArtifactStore(self._options.artifacts), self._options.canary_races
         with preparation.prepared(task, budget) as run:
-            try:
-                kernel = rerace_kernel(
-                    run,
-                    ArtifactStore(self._options.artifacts),
-                    self._check,
-                    canary_races=self._options.canary_races,
-                    note=note,
-                )
-            except NotRaced as failure:
-                error = str(failure)
-                with self._database.write("task") as session:
-                    leases.note_task(
-                        session, self._lease, task.position, state=jobs.FAILED, error=error
-                    )
+            kernel, error = rerace_task(run, store, self._check, canary_races=races)
         self._observer(TaskFinished(position=task.position, kernel=kernel, error=error))
         return error
 
@@ -384,22 +389,15 @@ class JobRun:
         run: TaskRun,
         best: Sequence[Trial],
         *,
-        preparation: TaskPreparation,
-        settlement: Settlement,
+        promotions: _Promotions,
         finalists: int | None,
-        errors: list[str],
-        changed: list[Task],
     ) -> None:
-        """Races for a model's kernel, and has its winner stored beside what comes next.
-
-        Adds to `errors` the reason if it failed and is needed, and to `changed` the task if
-        another job promoted a kernel of it meanwhile.
-        """
+        """Races for a model's kernel, and has its winner stored beside what comes next."""
         self._observer(Phase(name="promotion"))
 
         def quiet(contestants: int) -> None:
-            settlement.end()
-            preparation.rest(contestants)
+            promotions.settlement.end()
+            promotions.preparation.rest(contestants)
 
         promotion, began_s = self._promotion(run, best, finalists, quiet), time.monotonic()
 
@@ -407,9 +405,9 @@ class JobRun:
             try:
                 error = self._settled(run, store, raced_s)
             except IncumbentChanged:
-                changed.append(run.task)
+                promotions.changed.append(run.task)
             else:
-                errors.extend([] if error is None else [error])
+                promotions.errors.extend([] if error is None else [error])
 
         try:
             contest = contested(promotion)
@@ -417,7 +415,9 @@ class JobRun:
             settled(partial(_fail, failure))
             return
         raced_s = time.monotonic() - began_s
-        settlement.begin(partial(settle, promotion, contest), partial(settled, raced_s=raced_s))
+        promotions.settlement.begin(
+            partial(settle, promotion, contest), partial(settled, raced_s=raced_s)
+        )
 
     def _promotion(
         self,

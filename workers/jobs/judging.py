@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tuner.db import leases, tasks
-from tuner.db.jobs import SUCCEEDED
+from tuner.db.jobs import FAILED, SUCCEEDED
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.naming import symbol_of
@@ -38,6 +38,18 @@ def judge_candidate(run: TaskRun, store: ArtifactStore, check: Callable[[], None
         tasks.note_verdict(session, run.lease, verdict_document(verdict))
         # At once: whoever continues the job would judge again, and give a second verdict.
         leases.note_task(session, run.lease, run.task.position, state=SUCCEEDED)
+
+
+def judge_task(run: TaskRun, store: ArtifactStore, check: Callable[[], None]) -> str | None:
+    """Does as `judge_candidate` and ends the task; the reason if the machine failed."""
+    try:
+        judge_candidate(run, store, check)
+    except NotJudged as failure:
+        with run.database.write("task") as session:
+            position, error = run.task.position, str(failure)
+            leases.note_task(session, run.lease, position, state=FAILED, error=error)
+        return error
+    return None
 
 
 def _examine(run: TaskRun, source: str, rival: Contestant, check: Callable[[], None]) -> Verdict:

@@ -293,12 +293,15 @@ def tune_in_rounds(
     search_round: SearchRound,
     plan: TimePlan,
     observer: Observer = unobserved,
+    promote: Callable[[int], bool] | None = None,
 ) -> bool:
     """Spends the job's budget on its tasks, each round on the most promising one.
 
     Returns whether it came to an end. The budget is `job.trials` for each task on average.
     Rounds end where `plan`, whose kernels are numbered as the tasks in `left`, has no
     more time for them: kernels without a round are left to their default schedules.
+    `promote` promotes the kernel of a place, by which the plan learns what promotions take, and
+    returns whether it came to an end.
     """
     subjects = [_subject(database, task, calls) for task in left]
     total = job.trials * len(left)
@@ -309,6 +312,11 @@ def tune_in_rounds(
         seconds = plan.search_s()
         searched = sum(bool(subject.best_s) for subject in subjects)
         observer(ModelRound(trials=spent, budget=total, searched=searched, kernels=len(subjects)))
+        probe = None if promote is None else plan.probe()
+        if promote is not None and probe is not None:
+            if not promote(probe):
+                return False
+            continue
         if position is None or spent >= total or (seconds is not None and seconds <= 0):
             gain = gains.recent()
             if gain is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-from tuner.db import canaries, jobs, promotions, races
+from tuner.db import canaries, jobs, leases, promotions, races
 from tuner.db.engine import Database, Session
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
@@ -96,6 +96,24 @@ def rerace_kernel(
     canary_id = None if canary is None else canary[0].id
     keep(run.database, kernel.id, outcome, canary_id, canary_races, note)
     return kernel.id
+
+
+def rerace_task(
+    run: TaskRun, store: ArtifactStore, check: Callable[[], None], *, canary_races: int
+) -> tuple[str | None, str | None]:
+    """Does as `rerace_kernel` and ends the task; the kernel's id, or the reason if it failed."""
+
+    def note(session: Session, raced: str) -> None:
+        position = run.task.position
+        leases.note_task(session, run.lease, position, state=jobs.SUCCEEDED, kernel=raced)
+
+    try:
+        return rerace_kernel(run, store, check, canary_races=canary_races, note=note), None
+    except NotRaced as failure:
+        with run.database.write("task") as session:
+            position, error = run.task.position, str(failure)
+            leases.note_task(session, run.lease, position, state=jobs.FAILED, error=error)
+        return None, error
 
 
 def keep(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,11 +33,13 @@ def database(tmp_path: Path) -> Iterator[Database]:
     opened.close()
 
 
-def model_job(database: Database, trials: int, seconds: float | None = None) -> Job:
+def model_job(
+    database: Database, trials: int, seconds: float | None = None, specs: Sequence[str] = SPECS
+) -> Job:
     with database.write() as session:
         target = targets.remember(session, sample_target())
         keys = []
-        for spec in SPECS:
+        for spec in specs:
             workload = parse_spec(spec)
             keys.append(workloads.remember(session, workload, to_document(workload)))
         new = jobs.NewJob(
@@ -258,6 +260,40 @@ def test_siblings_come_last_with_who_reads_them(database: Database) -> None:
 
     assert tune_in_rounds(database, job, job.tasks, calls, search_round, plan(None))
     assert order[0] == 0 and sorted(order[1:3]) == [1, 2]
+
+
+def probed_rounds(database: Database, promotes: bool) -> tuple[int, list[int]]:
+    """Trials of sixteen kernels, and what was promoted between their rounds, in 0.2 s each."""
+    specs = tuple(f"softmax:M=8,N={16 * n}" for n in range(1, 17))
+    job, clock = model_job(database, trials=1000, seconds=45.0, specs=specs), Clock()
+    made = TimePlan(seconds=45.0, kernels=len(specs), clock=clock, begin_s=clock())
+    done, promoted = [0] * len(specs), list[int]()
+
+    def search_round(
+        task: Task, trials: int, seconds: float | None, following: Task | None
+    ) -> TuningResult:
+        clock.now_s += 1.0
+        done[task.position] += 1
+        return result(done[task.position], 1e-3 / done[task.position], StopReason.SECONDS)
+
+    def promote(place: int) -> bool:
+        promoted.append(place)
+        clock.now_s += 0.2
+        made.promoted(place, 1, 0.2)
+        return True
+
+    given = promote if promotes else None
+    calls = ModelCalls(counts={})
+    assert tune_in_rounds(database, job, job.tasks, calls, search_round, made, promote=given)
+    return sum(done), promoted
+
+
+def test_a_promotion_between_rounds_tells_what_the_others_take(database: Database) -> None:
+    """It is cheap: the rounds go on for longer than they would, and need no other."""
+    before, none = probed_rounds(database, promotes=False)
+    trials, promoted = probed_rounds(database, promotes=True)
+    assert none == [] and len(promoted) == 1
+    assert trials > before + 5
 
 
 def test_an_interrupted_turn_ends_it(database: Database) -> None:

@@ -23,6 +23,9 @@ _PROCESSES_S = 0.6  # on top of a trial: three fresh processes, and what they ve
 # Promotions have more than one finalist while they take no more than this of all the time.
 _PROMOTIONS = 0.3
 MOST_FINALISTS = 4
+# Kernels with trials, of each so many of which one is promoted before the others to learn what
+# that takes, and how often.
+_MANY, _PROBES = 8, 3
 # Most trials of a first round where the time has a bound: the estimate's favourites are
 # mostly near the best, and what every kernel has had is what the later rounds go by.
 _BOUNDED_FIRST = 2
@@ -56,6 +59,7 @@ class TimePlan:
     _paces: dict[int, _Pace] = field(init=False, default_factory=dict)
     # of promotions: seconds, and the trials that their contestants are worth
     _promoted: tuple[float, float] = field(init=False, default=(0.0, 0.0))
+    _promotions: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self._paces = {number: _Pace() for number in range(self.kernels)}
@@ -66,9 +70,10 @@ class TimePlan:
         return None if self.seconds is None else self.seconds - (self.clock() - self.begin_s)
 
     def searched(self, kernel: int, trials: int, seconds: float) -> None:
-        """Notes a round: so many new trials in so many seconds."""
+        """Notes a round: so many new trials in so many seconds, for which it is promoted anew."""
         pace = self._paces[kernel]
         pace.trials, pace.seconds = pace.trials + trials, pace.seconds + seconds
+        pace.promoted = pace.promoted and not trials
 
     def promoted(self, kernel: int, finalists: int, seconds: float) -> None:
         """Notes a promotion of so many finalists, with the trial of a kernel that had none."""
@@ -78,6 +83,7 @@ class TimePlan:
         if not self.tried(kernel):
             seconds = max(seconds - self._trial_s(kernel), 0.0)
         self._promoted = before_s + seconds, before + worth
+        self._promotions += 1
         self._paces[kernel].promoted = True
 
     def skipped(self, kernel: int) -> None:
@@ -91,6 +97,24 @@ class TimePlan:
     def keeps(self, kernel: int) -> bool:
         """Whether the stored kernel stays, as far as is known by now."""
         return kernel in self.stored and not self.tried(kernel)
+
+    def is_promoted(self, kernel: int) -> bool:
+        """Whether a kernel was promoted, or is not to be."""
+        return self._paces[kernel].promoted
+
+    def probe(self) -> int | None:
+        """A kernel to promote between rounds, because it tells what the others will take.
+
+        Where each is to have one finalist, for the time is short: a middling one, by its trials,
+        of each so many that had their first, a few times. It may be searched and promoted again.
+        """
+        if self.left_s is None or self._planned_finalists() > 1:
+            return None
+        tried = [kernel for kernel in self._paces if self.tried(kernel)]
+        left = [each for each in tried if not self.is_promoted(each) and each not in self.optional]
+        if self._promotions >= min(len(tried) // _MANY, _PROBES) or not left:
+            return None
+        return sorted(left, key=self._trial_s)[len(left) // 2]
 
     def search_s(self) -> float | None:
         """Seconds that may go to rounds now, so that all kernels can be promoted.

@@ -47,6 +47,10 @@ def spent(
         clock.now_s += count * trial_s
         made.searched(kernel, count, count * trial_s)
         trials[kernel] += count
+        probe = made.probe()
+        if probe is not None:
+            clock.now_s += contestant_s
+            made.promoted(probe, 1, contestant_s)
     while (made.search_s() or 0.0) > trials_s[0] and all(trials):
         clock.now_s += trials_s[0]
         made.searched(0, 1, trials_s[0])
@@ -56,10 +60,10 @@ def spent(
         made.skipped(kernel)
     finalists = []
     for kernel, trial_s in enumerate(trials_s):
-        most = 0 if kernel in kept else made.finalists(kernel)
+        most = 1 if made.is_promoted(kernel) else made.finalists(kernel)
         assert most is not None
         finalists.append(most if trials[kernel] else 0)
-        if kernel not in kept:
+        if not made.is_promoted(kernel):
             racing = max(min(finalists[-1], trials[kernel]), 1)
             took = (racing + (kernel in stored)) * contestant_s
             took += 0.0 if trials[kernel] else trial_s
@@ -128,6 +132,38 @@ def test_a_stored_kernel_takes_part_in_the_race_of_its_own() -> None:
     assert alone.search_s() == pytest.approx(100 - 1.6)
     assert stored.search_s() == pytest.approx(100 - 2 * 1.6)
     assert not stored.keeps(0) and stored.tried(0)
+
+
+@pytest.mark.parametrize("contestant_s", (0.4, 1.4, 3.0))
+@pytest.mark.parametrize("room", (1.0, 1.3))
+def test_promotions_in_between_tell_how_long_rounds_may_last(
+    contestant_s: float, room: float
+) -> None:
+    """Of many kernels: dear promotions end the rounds, cheap ones leave time for more."""
+    seconds = room * 40 * (1.0 + contestant_s)
+    took, _, _ = spent(seconds, [1.0] * 40, contestant_s)
+    assert 0.9 * seconds <= took <= 1.1 * seconds
+
+
+def test_the_kernel_that_tells_is_a_middling_one_of_eight() -> None:
+    made, _ = plan(40.0, 17)
+    for kernel in range(7):
+        made.searched(kernel, 1, 1.0 + kernel)
+        assert made.probe() is None
+    made.searched(7, 1, 0.5)
+    assert made.probe() == 3
+    made.promoted(3, 1, 2.0)
+    assert made.probe() is None and made.is_promoted(3)
+    made.searched(3, 1, 1.0)
+    assert not made.is_promoted(3)
+    assert plan(None, 8)[0].probe() is None
+
+
+def test_plenty_of_time_needs_no_promotion_in_between() -> None:
+    made, _ = plan(1000.0, 10)
+    for kernel in range(10):
+        made.searched(kernel, 2, 1.0)
+    assert made.probe() is None
 
 
 def test_lateness_counts_the_trials_that_are_still_to_come() -> None:
