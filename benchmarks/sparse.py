@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ from tuner.workload.workload import Workload
 SUITE = Path(__file__).with_name("kernels") / "sparse.json"
 RIVALS = ("scipy", "torch")
 SAMPLE_S = 2e-3  # of calls in a row
-WARM = 10  # times as long before each sample: systems take a few ms to spread threads over cores
+WARM_S = 2e-2  # of calls before each: systems take a few ms to spread threads over cores
 TOLERANCE = 1e-2  # of the greatest number; narrow floats are rounded by either side
 DENSITIES = (0.01, 0.05, 0.2, 0.5)
 Clock = Callable[[int], float]  # seconds of a call, the mean of so many in a row
@@ -137,7 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command=command_line("benchmarks.sparse", sys.argv[1:] if arguments is None else arguments),
         conditions=[
             f"{options.threads} thread(s), at most {options.trials} trials; medians of "
-            f"{options.rounds} samples in turn, of {1e3 * SAMPLE_S:g} ms each."
+            f"{options.rounds} samples in turn, of {1e3 * SAMPLE_S:g} ms each, behind "
+            f"{1e3 * WARM_S:g} ms of calls."
         ],
         tables=tables,
     )
@@ -283,22 +285,35 @@ def check(workload: Workload, got: Any, own: Any) -> None:
         raise RivalError(f"it is off by {off} in {workload.spec}")
 
 
-def in_turn(clocks: Mapping[str, Clock], rounds: int) -> dict[str, float]:
+def in_turn(
+    clocks: Mapping[str, Clock], rounds: int, now: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """The median of each, in seconds, with its own data in the caches.
 
     Untimed calls come before each sample: the contender before has evicted them. Threads
     of that one have gone to sleep by then, as have the contender's own.
     """
-    for clock in clocks.values():
-        clock(1)
-    numbers = {name: max(1, round(SAMPLE_S / clock(1))) for name, clock in clocks.items()}
     samples: dict[str, list[float]] = {name: [] for name in clocks}
     for _ in range(rounds):
         for name, clock in clocks.items():
             settle()
-            clock(WARM * numbers[name])
-            samples[name].append(clock(numbers[name]))
+            samples[name].append(clock(calls_in(SAMPLE_S, warmed(clock, now))))
     return {name: median(values) for name, values in samples.items()}
+
+
+def warmed(clock: Clock, now: Callable[[], float]) -> float:
+    """Calls for `WARM_S`; the seconds of one of the last. The first takes several times as
+    long, and says nothing of how many there have to be."""
+    number, ends_s = 1, now() + WARM_S
+    while True:
+        call_s = clock(number)
+        if now() >= ends_s:
+            return call_s
+        number = calls_in(SAMPLE_S, call_s)
+
+
+def calls_in(seconds: float, call_s: float) -> int:
+    return max(1, round(seconds / call_s))
 
 
 @contextmanager

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import groupby
 
 import numpy as np
 import pytest
 
 from benchmarks.kernels.report import TITLES
 from benchmarks.kernels.suite import read_suite
-from benchmarks.sparse import PAIRS, SUITE, WARM, check, crossing, in_turn, said
+from benchmarks.sparse import PAIRS, SAMPLE_S, SUITE, WARM_S, check, crossing, in_turn, said
 from tuner.measure.rivals.rivals import RIVALS, RivalError
 from tuner.workload.spec import parse_spec
 
@@ -32,17 +33,35 @@ def test_dense_products_are_of_the_same_matrices(name: str) -> None:
     assert counts[0] in (counts[1], counts[1] // 2)
 
 
-def test_times_are_medians_in_turn() -> None:
-    """Each sample comes behind calls that bring a contender's data into the caches."""
-    calls: list[tuple[str, int]] = []
-    times = {"a": iter([9.0, 1e-3, 9.0, 1.0, 9.0, 3.0, 9.0, 2.0]), "b": iter([4.0] * 8)}
+class Caches:
+    """Those of two contenders in one process: the first calls of each find the other's data."""
 
-    def clock(name: str, number: int) -> float:
-        calls.append((name, number))
-        return next(times[name])
+    COLD, SLOWER, TIMES_S = 2, 3, {"a": 1e-4, "b": 3e-3}  # calls, times, seconds
 
-    assert in_turn({name: partial(clock, name) for name in "ab"}, 3) == {"a": 2.0, "b": 4.0}
-    assert calls[4:] == [("a", 2 * WARM), ("a", 2), ("b", WARM), ("b", 1)] * 3
+    def __init__(self) -> None:
+        self.now_s, self.holder, self.calls = 0.0, "", 0
+        self.chunks: list[tuple[str, int, float]] = []  # each with its seconds
+
+    def clock(self, name: str, number: int) -> float:
+        begun_s = self.now_s
+        for _ in range(number):
+            self.calls = self.calls + 1 if self.holder == name else 0
+            self.holder = name
+            self.now_s += self.TIMES_S[name] * (self.SLOWER if self.calls < self.COLD else 1)
+        self.chunks.append((name, number, self.now_s - begun_s))
+        return (self.now_s - begun_s) / number
+
+
+def test_times_are_medians_in_turn_of_warm_calls() -> None:
+    """However long the first calls take, samples come behind as many as take their time."""
+    caches = Caches()
+    clocks = {name: partial(caches.clock, name) for name in caches.TIMES_S}
+    assert in_turn(clocks, 3, lambda: caches.now_s) == pytest.approx(caches.TIMES_S)
+    rounds = [list(chunks) for _, chunks in groupby(caches.chunks, lambda chunk: chunk[0])]
+    assert len(rounds) == 6
+    for *before, (name, number, _) in rounds:
+        assert sum(took_s for *_, took_s in before) >= WARM_S
+        assert number == max(1, round(SAMPLE_S / caches.TIMES_S[name]))
 
 
 def test_a_library_that_computes_something_else_is_found() -> None:
