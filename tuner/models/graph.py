@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -68,6 +68,27 @@ class Graph:
         Raises KeyError for a name that the graph does not have.
         """
         return self._tensors[name]
+
+    @cached_property
+    def readers(self) -> Mapping[str, Sequence[Node]]:
+        """The nodes that read each tensor under its own name, in order."""
+        reading: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(reads_of(node)):
+                reading.setdefault(name, []).append(node)
+        return reading
+
+    @cached_property
+    def makers(self) -> Mapping[str, tuple[int, Node]]:
+        """The node that computes each tensor, with its place."""
+        return {
+            name: (place, node) for place, node in enumerate(self.nodes) for name in node.outputs
+        }
+
+    @cached_property
+    def visible(self) -> frozenset[str]:
+        """The tensors that an output or an alias shows."""
+        return frozenset((*self.outputs, *self.aliases.values()))
 
     @cached_property
     def _tensors(self) -> dict[str, Tensor]:

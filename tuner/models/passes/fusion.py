@@ -19,10 +19,9 @@ from tuner.models.nodes import Node
 from tuner.models.passes.joints import (
     inputs_of,
     is_map,
-    is_visible,
     joint_of,
     only_reader,
-    readers,
+    producers,
     reads_once,
     with_replaced,
 )
@@ -59,8 +58,8 @@ def _without_movements(graph: Graph) -> Graph:
         if not is_map(node) or not _is_movement(node):
             continue
         (name,) = node.outputs
-        reading = readers(graph, name)
-        if not reading or is_visible(graph, name):
+        reading = graph.readers.get(name, ())
+        if not reading or name in graph.visible:
             continue
         reductions = [
             reader
@@ -125,16 +124,8 @@ def _merges(graph: Graph, node: Node) -> Iterator[tuple[Expression, Expression]]
     """
     if not is_map(node):
         return
-    names_read = {tensor.name for tensor in node.inputs}
-    producers = [
-        candidate
-        for candidate in graph.nodes
-        if isinstance(candidate, Expression)
-        and len(candidate.outputs) == 1
-        and candidate.outputs[0] in names_read
-        and not is_map(candidate)
-    ]
-    for producer in sorted(producers, key=lambda candidate: -candidate.flops):
+    reductions = [producer for producer in producers(graph, node) if not is_map(producer)]
+    for producer in sorted(reductions, key=lambda producer: -producer.flops):
         name = producer.outputs[0]
         if only_reader(graph, name) is not node or not _takes_each_once(node, name):
             continue
@@ -215,14 +206,10 @@ def _streams(
 
 def _producers(graph: Graph, node: Expression) -> list[Expression]:
     """The nodes of one result that only this node reads."""
-    names = {tensor.name for tensor in node.inputs}
     return [
         producer
-        for producer in graph.nodes
-        if isinstance(producer, Expression)
-        and len(producer.outputs) == 1
-        and producer.outputs[0] in names
-        and only_reader(graph, producer.outputs[0]) is node
+        for producer in producers(graph, node)
+        if only_reader(graph, producer.outputs[0]) is node
     ]
 
 

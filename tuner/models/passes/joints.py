@@ -8,7 +8,7 @@ from math import prod
 from typing import TypeGuard
 
 from tuner.models.graph import Graph
-from tuner.models.nodes import Node, reads_of
+from tuner.models.nodes import Node
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.stages import inlined_within_bounds, is_elementwise
 from tuner.workload.budgets import BUDGETS
@@ -24,20 +24,21 @@ def is_map(node: Node) -> TypeGuard[Expression]:
     )
 
 
-def readers(graph: Graph, name: str) -> list[Node]:
-    """Nodes that read a tensor under its own name."""
-    return [node for node in graph.nodes if name in reads_of(node)]
-
-
-def is_visible(graph: Graph, name: str) -> bool:
-    """Whether an output or an alias shows a tensor."""
-    return name in graph.outputs or name in graph.aliases.values()
-
-
 def only_reader(graph: Graph, name: str) -> Node | None:
     """The only node that reads a tensor; None where an output or an alias shows it too."""
-    reading = readers(graph, name)
-    return reading[0] if len(reading) == 1 and not is_visible(graph, name) else None
+    reading = graph.readers.get(name, ())
+    return reading[0] if len(reading) == 1 and name not in graph.visible else None
+
+
+def producers(graph: Graph, node: Expression) -> list[Expression]:
+    """The nodes of one result that a node reads, in the graph's order."""
+    makers = dict(
+        graph.makers[tensor.name] for tensor in node.inputs if tensor.name in graph.makers
+    )
+    in_order = (makers[place] for place in sorted(makers))
+    return [
+        maker for maker in in_order if isinstance(maker, Expression) and len(maker.outputs) == 1
+    ]
 
 
 def inputs_of(stages: tuple[Stage, ...], tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -16,9 +16,7 @@ from tuner.models.graph import Graph
 from tuner.models.nodes import Node
 from tuner.models.passes.joints import (
     is_map,
-    is_visible,
     joint_of,
-    readers,
     reads_once,
     with_replaced,
 )
@@ -48,9 +46,9 @@ def _in_readers(graph: Graph, node: Node) -> dict[int, tuple[Expression, ...]] |
     if not is_map(node) or not _walks_in_order(node):
         return None
     (name,) = node.outputs
-    reading = readers(graph, name)
+    reading = graph.readers.get(name, ())
     plain = [reader for reader in reading if isinstance(reader, Expression)]
-    if not plain or len(plain) < len(reading) or is_visible(graph, name):
+    if not plain or len(plain) < len(reading) or name in graph.visible:
         return None
     if not _moves_less(node, plain):
         return None
