@@ -12,10 +12,10 @@ import pytest
 
 import tuner
 from tests.support.graph_values import graph_outputs
+from tests.support.torch_programs import assert_reads_as
 from tuner.errors import UsageError
 from tuner.models.errors import ModelRefused
 from tuner.models.exported_program import is_exported_program, read_exported
-from tuner.models.graph import check_graph
 from tuner.models.nodes import Scan
 from tuner.models.reference.evaluation import evaluate_graph
 
@@ -271,22 +271,8 @@ def written(x: Any, places: tuple[Any, ...], values: Any) -> Any:
     ],
 )  # fmt: skip
 def test_operators_mean_what_they_mean_to_pytorch(name: str) -> None:
-    torch = pytest.importorskip("torch")
     function, *inputs = operators()[name]
-
-    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]  # torch may be missing
-        def forward(self, *tensors: Any) -> Any:
-            return function(*tensors)
-
-    graph = read_exported(torch.export.export(Net(), tuple(inputs)))
-    check_graph(graph)
-    results = function(*inputs)
-    expected = [results] if isinstance(results, torch.Tensor) else list(results)
-    tensors = evaluate_graph(graph, [tensor.numpy() for tensor in inputs])
-    for number, (output, right) in enumerate(zip(graph.outputs, expected, strict=True)):
-        got = tensors[output]
-        assert got.dtype == right.numpy().dtype, number
-        np.testing.assert_allclose(got, right.numpy(), rtol=1e-4, atol=1e-5, err_msg=str(number))
+    assert_reads_as(function, *inputs)
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")

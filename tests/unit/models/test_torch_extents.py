@@ -63,20 +63,48 @@ def by_masks(scores: Tensor, table: Tensor) -> tuple[Tensor, ...]:
     )  # fmt: skip
 
 
+def routed(scores: Tensor, table: Tensor) -> tuple[Tensor]:
+    """Rows through the experts that they choose, each with the rows that chose it."""
+    weights, chosen = scores.topk(2, dim=1)
+    result = torch.zeros(3, 3)
+    for expert in range(4):
+        rows, slots = torch.where(chosen == expert)
+        hidden = torch.nn.functional.silu(table[rows] @ table) * weights[rows, slots, None]
+        result.index_add_(0, rows, hidden + expert)
+    return (result,)
+
+
+def put(scores: Tensor, table: Tensor) -> tuple[Tensor, ...]:
+    """As many values as a mask or places have, and what a mask selects."""
+    mask, (i, j) = table > 0, torch.where(scores > 0)
+    elements, rows, places = table.clone(), table.clone(), scores.clone()
+    elements[mask] = table[mask] * 2
+    rows[scores[:, 0] > 0] = table[scores[:, 0] > 0] + torch.arange(3)
+    places[i, j] = scores[i, j] * torch.arange(scores[i, j].shape[0])
+    added = scores.index_put((i,), scores[i] + 1, accumulate=True)
+    selected = scores.masked_select(scores[:, :1] > 0)
+    return elements, rows, places, added, selected, selected.max(), selected.min() * 2
+
+
 TABLE = torch.arange(9.0).reshape(3, 3) * torch.tensor([1.0, -1.0, 0.5]) - 2
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # of PyTorch to itself
 @pytest.mark.parametrize(
     ("function", "other"),
-    [(keypoints, torch.arange(24.0).reshape(1, 2, 3, 4)), (by_masks, TABLE)],
-    ids=["keypoints", "by_masks"],
+    [
+        (keypoints, torch.arange(24.0).reshape(1, 2, 3, 4)),
+        (by_masks, TABLE),
+        (routed, TABLE),
+        (put, TABLE),
+    ],
+    ids=["keypoints", "by_masks", "routed", "put"],
 )
 def test_a_graph_computes_what_the_program_does(
     function: Callable[..., Any], other: Tensor
 ) -> None:
     graph = graph_of(function, SCORES, other)
-    assert graph.bounded
+    assert graph.bounded or function is routed
     for scores in (SCORES, -SCORES, SCORES.abs() + 1):
         right = function(scores, other)
         got = cut(graph, graph_outputs(graph, [scores.numpy(), other.numpy()]))

@@ -61,6 +61,11 @@ R = torch.randn(3, 4, 6, generator=torch.manual_seed(1))
         lambda x, y, r: fft.irfft(x, n=7),
         lambda x, y, r: fft.rfft2(r, dim=(0, 1)),
         lambda x, y, r: fft.irfftn(fft.rfftn(r, norm="ortho"), s=(3, 4, 6), norm="ortho"),
+        lambda x, y, r: torch.addmm(y[0, :, :4], x[0], y[1].T) + torch.zeros_like(x[0, :, :4]),
+        lambda x, y, r: torch.slice_scatter(y * 2, x[:, :, :2], 2, 1, 5, 2) + x.diagonal()[0, 0],
+        lambda x, y, r: torch.select_scatter(x, y[0] + 1, 0, 1).tril(),
+        lambda x, y, r: x**3 + x.log() + (y**-0.5) * x.sqrt() + x.reciprocal(),
+        lambda x, y, r: x.index_put((torch.tensor([2, 0]),), y[:2]).unfold(2, 3, 2) * 1j,
         lambda x, y, r: (x.to(torch.complex128) * r.double()).to(torch.complex64),
     ],
 )  # fmt: skip
@@ -102,8 +107,25 @@ class Mixer(torch.nn.Module):  # type: ignore[misc, name-defined]  # torch may b
         return torch.view_as_real(pairs * self.turns).flatten(2)
 
 
-def test_exported_programs_compute_with_complex_numbers() -> None:
-    model = Mixer()
+class Spectral(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """Low frequencies mixed, as in Fourier neural operators, and a linear layer of complex ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(numbers(4, 4, 2))
+        self.layer = torch.nn.Linear(2, 3, dtype=torch.complex64)
+
+    def forward(self, x: Any) -> Any:
+        frequencies = fft.rfft(x)
+        mixed = torch.zeros(3, 4, 4, dtype=torch.complex64)
+        mixed[:, :, :2] = torch.einsum("bix,iox->box", frequencies[:, :, :2], self.weight)
+        mixed[:, :, 1:] = mixed[:, :, 1:] + self.layer(frequencies[:, :, 2:])
+        return fft.irfft(mixed, n=6)
+
+
+@pytest.mark.parametrize("network", [Mixer, Spectral])
+def test_exported_programs_compute_with_complex_numbers(network: Callable[[], Any]) -> None:
+    model = network()
     graph = read_exported(torch.export.export(model, (R,)))
     (name,) = graph.outputs
     got = torch.from_numpy(evaluate_graph(graph, [R.numpy()])[name])

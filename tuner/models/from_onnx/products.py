@@ -153,7 +153,7 @@ def max_pool(node: Node) -> Results:
         return quantization.chosen(x, lambda value: pooling.max_pool(value, window))
     pooled = pooling.max_pool(x, window)
     column_major = bool(node.attribute("storage_order", 0))
-    return pooled, pooling.max_pool_positions(node[0], window, pooled, column_major=column_major)
+    return pooled, pooling.max_pool_positions(node[0], window, column_major=column_major)
 
 
 def average_pool(node: Node) -> Value:

@@ -44,10 +44,19 @@ def converted(call: Call, convert: Convert) -> Results:
 
     Raises ModelRefused for an operator that does not take others.
     """
+    is_late = call.late or call.counts or _has_counts([*call.arguments.values()])
+    if not is_late and call.op not in MAKERS:
+        return convert(call)  # the extents that the trace has symbols for are known by now
     rule = RULES.get(call.op)
     if rule is None or call.late - _SHAPES.get(call.op, frozenset()):
         raise refusal(call)
     return rule(call, convert)
+
+
+def _has_counts(argument: Any) -> bool:
+    if isinstance(argument, list):
+        return any(map(_has_counts, argument))
+    return isinstance(argument, Value) and bool(argument.counts)
 
 
 def refusal(call: Call) -> ModelRefused:
@@ -126,6 +135,52 @@ def index(call: Call, convert: Convert) -> Results:
         if axis in x.counts:
             tensors[axis] = _from_the_end(tensors[axis], x.counts[axis])
     return plain(_with(call, indices=tensors), convert)
+
+
+def masked_select(call: Call) -> Value:
+    """The elements where a mask is true, which is broadcast with them."""
+    x, mask = call.value("self"), call.value("mask")
+    shape = movement.broadcast_shape(x.shape, mask.shape)
+    if shape != mask.shape and mask.counts:
+        raise refusal(call)
+    spread = movement.expand(masked(mask, False), shape)
+    return _chosen(movement.expand(whole(x), shape), spread, 0)
+
+
+def index_put(call: Call, convert: Convert) -> Results:
+    """Values by a mask, as many as it has; or of places that are counted those that are there."""
+    x, values = call.value("self"), call.value("values")
+    tensors = [tensor for tensor in call["indices"] if tensor is not None]
+    late = [tensor for tensor in tensors if tensor.counts]
+    longest = max(tensor.rank for tensor in tensors)
+    numbers = [tensor.counts.get(0) for tensor in late]
+    if tensors[0].dtype == "bool":
+        own = {call["indices"].index(tensors[0]) + values.rank - x.rank + longest - 1}
+        is_taken = not late and {*values.counts} <= own
+    else:
+        own = {0} if call["indices"][0] is not None else set()
+        is_whole = values.rank == longest + x.rank - len(tensors)
+        numbers += [values.counts.get(0)] if values.counts else []
+        is_taken = (
+            all(tensor.rank == longest and {*tensor.counts} == {0} for tensor in late)
+            and {*values.counts} <= (own if is_whole else set())
+            and all(_same(numbers[0], number) for number in numbers)
+            and (bool(late) or not values.counts)
+        )
+    if x.counts or not is_taken:
+        raise refusal(call)
+    return convert(call)
+
+
+def masked_scatter(call: Call, convert: Convert) -> Results:
+    """As many elements as are there of the source, whose other extents must be known."""
+    if (
+        call.value("self").counts
+        or call.value("mask").counts
+        or {*call.value("source").counts} - {0}
+    ):
+        raise refusal(call)
+    return plain(call, convert)
 
 
 def _from_the_end(indices: Value, number: Value) -> Value:
@@ -330,6 +385,7 @@ def without(name: str) -> Rule:
 
 TABLE: Mapping[str, Convert] = {
     "aten.arange.start_step": number_range,
+    "aten.masked_select.default": masked_select,
     "aten.nonzero.default": nonzero,
 }
 
@@ -347,8 +403,8 @@ _SHAPES: Mapping[str, frozenset[str]] = {
 }
 """Arguments in which extents of run time may stand."""
 MAKERS = (
-    "aten.cat.default", "aten.index.Tensor", "aten.nonzero.default", "aten.slice.Tensor",
-    "aten.view.default",
+    "aten.cat.default", "aten.index.Tensor", "aten.masked_select.default",
+    "aten.nonzero.default", "aten.slice.Tensor", "aten.view.default",
 )  # fmt: skip
 """Operators whose results may have extents of their own, which are read without them."""
 RULES: Mapping[str, Rule] = {
@@ -381,11 +437,16 @@ RULES: Mapping[str, Rule] = {
     "aten.gather.default": known(),
     "aten.grid_sampler_2d.default": without("input"),
     "aten.index.Tensor": index,
+    "aten.index_put.default": index_put,
     "aten.index_select.default": known(),
     "aten.linalg_vector_norm.default": over(of_norm),
+    "aten.masked_scatter.default": masked_scatter,
+    "aten.masked_select.default": lambda call, convert: convert(call),
+    "aten.max.default": over(by("max")),
     "aten.max.dim": over(by("max")),
     "aten.mean.default": mean,
     "aten.mean.dim": mean,
+    "aten.min.default": over(by("min")),
     "aten.min.dim": over(by("min")),
     "aten.mm.default": product("self", "mat2"),
     "aten.native_group_norm.default": rows,

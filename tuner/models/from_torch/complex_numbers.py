@@ -20,15 +20,22 @@ _PARTWISE: Mapping[str, Sequence[str]] = {
     "aten.add.Scalar": ("self", "other"),
     "aten.add.Tensor": ("self", "other"),
     "aten.alias.default": ("self",),
+    "aten.as_strided.default": ("self",),
     "aten.cat.default": ("tensors",),
     "aten.clone.default": ("self",),
     "aten.constant_pad_nd.default": ("self", "value"),
     "aten.copy.default": ("self", "src"),
     "aten.cumsum.default": ("self",),
+    "aten.diagonal.default": ("self",),
+    "aten.embedding.default": ("weight",),
     "aten.expand.default": ("self",),
+    "aten.fill.Scalar": ("value",),
     "aten.flip.default": ("self",),
+    "aten.full.default": ("fill_value",),
+    "aten.full_like.default": ("fill_value",),
     "aten.gather.default": ("self",),
     "aten.index.Tensor": ("self",),
+    "aten.index_put.default": ("self", "values"),
     "aten.index_select.default": ("self",),
     "aten.lift_fresh_copy.default": ("self",),
     "aten.mean.default": ("self",),
@@ -37,8 +44,12 @@ _PARTWISE: Mapping[str, Sequence[str]] = {
     "aten.permute.default": ("self",),
     "aten.repeat.default": ("self",),
     "aten.roll.default": ("self",),
+    "aten.scatter.src": ("self", "src"),
+    "aten.scatter_add.default": ("self", "src"),
     "aten.select.int": ("self",),
+    "aten.select_scatter.default": ("self", "src"),
     "aten.slice.Tensor": ("self",),
+    "aten.slice_scatter.default": ("self", "src"),
     "aten.split_with_sizes.default": ("self",),
     "aten.squeeze.dim": ("self",),
     "aten.squeeze.dims": ("self",),
@@ -46,6 +57,9 @@ _PARTWISE: Mapping[str, Sequence[str]] = {
     "aten.sub.Tensor": ("self", "other"),
     "aten.sum.default": ("self",),
     "aten.sum.dim_IntList": ("self",),
+    "aten.tril.default": ("self",),
+    "aten.triu.default": ("self",),
+    "aten.unfold.default": ("self",),
     "aten.unsqueeze.default": ("self",),
     "aten.view.default": ("self",),
     "aten.where.self": ("self", "other"),
@@ -122,6 +136,26 @@ def _product(call: Call) -> Complex:
     return numbers.product(_complex(call, "self"), _complex(call, "mat2"))
 
 
+def _product_and_sum(call: Call) -> Complex:
+    if (call.get("alpha", 1), call.get("beta", 1)) != (1, 1):
+        raise call.refusal("scales what it adds; write the product and the sum")
+    product = numbers.product(_complex(call, "mat1"), _complex(call, "mat2"))
+    return numbers.add(product, _complex(call, "self"))
+
+
+def _reciprocal(call: Call) -> Complex:
+    x = _complex(call, "self")
+    return numbers.divide(numbers.from_real(call.builder.constant(1, call.dtype)), x)
+
+
+def _power(call: Call) -> Complex:
+    """Of a constant real exponent: whole ones as products, others by the angle."""
+    x, exponent = _complex(call, "self"), complex(call["exponent"])
+    if exponent.imag:
+        raise call.refusal("has a complex exponent")
+    return numbers.power(x, exponent.real)
+
+
 def _scale(call: Call, lengths: Sequence[int]) -> float:
     """The factor of a transform's sums: 1, 1/√n or 1/n by ATen's number."""
     powers: Sequence[float] = (0, -0.5, -1)
@@ -158,6 +192,7 @@ TABLE: Mapping[str, ComplexConvert] = {
     "aten._fft_c2r.default": _transform_to_real,
     "aten._fft_r2c.default": _real_transform,
     "aten._to_copy.default": _convert,
+    "aten.addmm.default": _product_and_sum,
     "aten.abs.default": lambda call: numbers.absolute(_complex(call, "self")),
     "aten.angle.default": lambda call: numbers.angle(_complex(call, "self")),
     "aten.bmm.default": _product,
@@ -165,10 +200,14 @@ TABLE: Mapping[str, ComplexConvert] = {
     "aten.div.Scalar": _divide,
     "aten.div.Tensor": _divide,
     "aten.exp.default": lambda call: numbers.exponential(_complex(call, "self")),
+    "aten.log.default": lambda call: numbers.logarithm(_complex(call, "self")),
     "aten.mm.default": _product,
     "aten.mul.Scalar": _multiply,
     "aten.mul.Tensor": _multiply,
     "aten.polar.default": lambda call: numbers.polar(call.value("abs"), call.value("angle")),
+    "aten.pow.Tensor_Scalar": _power,
+    "aten.reciprocal.default": _reciprocal,
+    "aten.sqrt.default": lambda call: numbers.power(_complex(call, "self"), 0.5),
     "aten.view_as_complex.default": lambda call: numbers.from_pairs(call.value("self")),
     "aten.view_as_real.default": lambda call: numbers.pairs(_complex(call, "self")),
 }

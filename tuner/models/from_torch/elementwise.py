@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
-from tuner.models.from_torch.call import Call, Convert
+from tuner.models.from_torch.call import Call, Convert, Results
 from tuner.models.operators import elementwise as maps
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.scalars import Elem, bitwise, maximum, minimum, unary, where
@@ -181,6 +181,24 @@ def clamped(call: Call) -> Value:
     return elementwise(call.op, body, call.value("self", call.dtype), *values)
 
 
+def rounded(call: Call) -> Value:
+    """To so many decimals; to tens and hundreds where they are negative."""
+    decimals: int = call["decimals"]
+    factor: float = 10.0 ** abs(decimals)
+
+    def body(e: Elem) -> Elem:
+        if decimals < 0:
+            return unary("round", e / factor) * factor
+        return unary("round", e * factor) / factor
+
+    return elementwise(call.op, body, call.value("self", call.dtype))
+
+
+def bits_of(call: Call) -> Value:
+    """The numbers of a dtype as wide with the same bits."""
+    return maps.bitcast(call.value("self"), call.dtype)
+
+
 def cast(call: Call) -> Value:
     return maps.cast(call.value("self"), call.dtype)
 
@@ -208,6 +226,13 @@ def elu(call: Call) -> Value:
 def leaky_relu(call: Call) -> Value:
     slope = call.get("negative_slope", 0.01)
     return elementwise("leaky_relu", lambda e: maps.leaky_relu(e, slope), call.value("self"))
+
+
+def rrelu(call: Call) -> Results:
+    if call["training"]:
+        raise call.refusal("is random in training; export the model in inference (model.eval())")
+    slope = (call["lower"] + call["upper"]) / 2
+    return (elementwise("rrelu", lambda e: maps.leaky_relu(e, slope), call.value("self")), None)
 
 
 def hard(function: Callable[[Elem], Elem]) -> Convert:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.models.from_torch.call import Call, Convert
+from tuner.models.from_torch.call import Call, Convert, Results
 from tuner.models.operators import indexing, movement
 from tuner.models.operators.scalars import Elem
 from tuner.models.operators.values import Value
@@ -52,3 +52,8 @@ def scatter(reduction: str) -> Convert:
         return indexing.scatter_elements(x, indices, updates, call["dim"], reduction)
 
     return convert
+
+
+def scatter_reduced(call: Call) -> Results:
+    """With what is there added or multiplied."""
+    return scatter("add" if call["reduce"] == "add" else "mul")(call)

@@ -4,12 +4,22 @@ elements."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from tuner.models.from_torch.call import Call, Convert, Results
-from tuner.models.operators import contraction, indexing, movement, sampling, selection
+from tuner.models.operators import (
+    contraction,
+    extents,
+    indexing,
+    movement,
+    reduction,
+    sampling,
+    selection,
+)
 from tuner.models.operators.elementwise import cast, elementwise
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, unary, where
 from tuner.models.operators.values import Value
@@ -103,14 +113,55 @@ def _replaced(x: Value, updates: Value, axis: int, start: int, step: int) -> Val
     return x.builder.compute("replaced", x.shape, body, dtype=x.dtype)
 
 
+def as_strided_scatter(call: Call) -> Value:
+    """The tensor, whose elements lie in order, with those that a view by strides has replaced."""
+    x, updates = call.value("self"), call.value("src", call["self"].dtype)
+    number = np.arange(updates.elements).reshape(updates.shape)
+    sources = np.full(x.elements, -1)
+    places = np.full(updates.shape, call.get("storage_offset") or 0)
+    for axis, stride in enumerate(call["stride"]):
+        shape = [-1 if place == axis else 1 for place in range(updates.rank)]
+        places = places + stride * np.arange(updates.shape[axis]).reshape(shape)
+    sources[places] = number
+    return _replaced_by(x, updates, sources.reshape(x.shape))
+
+
+def diagonal_scatter(call: Call) -> Value:
+    """The tensor with a diagonal of two dimensions replaced."""
+    x, updates = call.value("self"), call.value("src", call["self"].dtype)
+    axes = call.get("dim1", 0) % x.rank, call.get("dim2", 1) % x.rank
+    sources = np.full(x.shape, -1)
+    places = np.diagonal(np.arange(x.elements).reshape(x.shape), call.get("offset", 0), *axes)
+    sources.reshape(-1)[places] = np.arange(updates.elements).reshape(updates.shape)
+    return _replaced_by(x, updates, sources)
+
+
+def _replaced_by(x: Value, updates: Value, sources: np.ndarray[Any, Any]) -> Value:
+    """The tensor with the updates, counted in order, that each place names; -1 for none."""
+    flat = movement.reshape(updates, [updates.elements])
+    chosen = x.builder.constant(sources.astype(np.int32))
+
+    def body(e: Elem, number: Elem) -> Elem:
+        return where(number >= 0, flat[clamp(cast_to("int64", number), 0, flat.elements - 1)], e)
+
+    return elementwise("replaced", body, x, chosen)
+
+
 def index_put(call: Call) -> Value:
-    """The tensor with values where integers say, or where a mask is true."""
+    """The tensor with values where integers say, or where a mask is true.
+
+    Of places whose first dimension has a count those that are there.
+    """
     x, tensors = call.value("self"), call["indices"]
     values = call.value("values", x.dtype)
     given = [axis for axis, tensor in enumerate(tensors) if tensor is not None]
     if any(tensors[axis].dtype == "bool" for axis in given):
         return _masked(call, x, tensors[given[0]], given, values)
     places = movement.broadcast_shape(*(tensors[axis].shape for axis in given))
+    late = [tensors[axis].counts[0] for axis in given if tensors[axis].counts]
+    each = math.prod(places[1:])
+    there = extents.count(x, extents.scalar(late[0]) * each) if late else None
+    values, tensors = extents.whole(values), [t and extents.whole(t) for t in tensors]
     count = math.prod(places)
     flat = [movement.reshape(movement.expand(tensors[axis], places), [count]) for axis in given]
     rest = [axis for axis in range(x.rank) if axis not in given]
@@ -121,25 +172,59 @@ def index_put(call: Call) -> Value:
     outer = [axis for axis in range(spread.rank) if axis not in inner]
     updates = movement.reshape(movement.transpose(spread, [*inner, *outer]), [count, *kept])
     order = [*given, *rest]
-    result = indexing.scatter_slices(
-        movement.transpose(x, order), flat, updates, "add" if call.get("accumulate") else "none"
-    )
+    how = "add" if call.get("accumulate") else "none"
+    result = indexing.scatter_slices(movement.transpose(x, order), flat, updates, how, there)
     return movement.transpose(result, [order.index(axis) for axis in range(x.rank)])
 
 
 def _masked(call: Call, x: Value, mask: Value, given: list[int], values: Value) -> Value:
-    if len(given) > 1 or values.elements != 1 or call.get("accumulate"):
-        raise call.refusal("puts several values by a mask")
-    behind = x.rank - given[0] - mask.rank
-    spread = movement.reshape(mask, [*mask.shape, *(1,) * behind])
-    value = movement.reshape(values, ())
-    return elementwise("masked", lambda e, m, v: where(m, v, e), x, spread, value)
+    """One value, or several in the order of the places where the mask is true."""
+    if len(given) > 1:
+        raise call.refusal("puts values by a mask and other indices")
+    axis, is_added = given[0], bool(call.get("accumulate"))
+    outer, rest = x.shape[:axis], x.shape[axis + mask.rank :]
+    shape = [*(1,) * (axis + 1 + len(rest) - values.rank), *values.shape]
+    values = movement.reshape(extents.whole(values), shape)
+    count = shape[axis]
+    if not values.elements:
+        return x
+
+    def put_in(e: Elem, flag: Elem, value: Elem) -> Elem:
+        return where(flag, e + value if is_added else value, e)
+
+    if count == 1:
+        spread = movement.reshape(mask, [*mask.shape, *(1,) * len(rest)])
+        values = movement.reshape(values, [*shape[:axis], *(1,) * mask.rank, *shape[axis + 1 :]])
+        return elementwise("masked", put_in, x, spread, values)
+    flags = movement.reshape(mask, [mask.elements])
+    rows = movement.reshape(x, [*outer, mask.elements, *rest])
+    values = movement.expand(values, [*outer, count, *rest])
+    before = reduction.cumulative(cast(flags, "int32"), 0, "sum")
+
+    def body(*i: Elem) -> Elem:
+        source = [*i]
+        source[axis] = clamp(cast_to("int64", before[i[axis]]) - 1, 0, count - 1)
+        return put_in(rows[i], flags[i[axis]], values[tuple(source)])
+
+    put = x.builder.compute("masked", rows.shape, body, dtype=x.dtype)
+    return movement.reshape(put, x.shape)
 
 
 def masked_scatter(call: Call) -> Value:
     x = movement.expand(call.value("self"), call.shape)
     mask, source = call.value("mask", "bool"), call.value("source")
     return selection.masked_scatter(x, movement.expand(mask, call.shape), source)
+
+
+def index_reduce(call: Call) -> Value:
+    """Slices combined with those that a row of integers names."""
+    x, source = call.value("self"), call.value("source")
+    axis = call["dim"] % x.rank
+    shape = [source.shape[axis] if place == axis else 1 for place in range(x.rank)]
+    indices = movement.expand(movement.reshape(call.value("index"), shape), source.shape)
+    return scatter_reduce(
+        replace(call, arguments={**call.arguments, "index": indices, "src": source})
+    )
 
 
 def scatter_reduce(call: Call) -> Value:
@@ -168,13 +253,11 @@ def scatter_reduce(call: Call) -> Value:
 
 
 def embedding_bag(call: Call) -> Results:
-    """Sums or means of rows, from each offset to the next."""
+    """Sums, means or the greatest of rows, from each offset to the next, without those of the
+    padding's index. Bags without rows are 0."""
     table, indices, offsets = call.value("weight"), call.value("indices"), call.value("offsets")
     mode, weights = call.get("mode", 0), call.get("per_sample_weights")
-    if mode > 1:
-        raise call.refusal("takes the greatest of its rows; sums and means are taken")
-    if call.get("padding_idx", -1) != -1:
-        raise call.refusal("leaves out a row")
+    padding, is_greatest = call.get("padding_idx", -1), mode == 2
     bags, count = call.shape[0], indices.elements
     builder, shape = call.builder, [bags, table.shape[1]]
 
@@ -184,18 +267,29 @@ def embedding_bag(call: Call) -> Results:
 
     pointers = builder.compute("pointers", [bags + 1], pointer, dtype="int64")
 
+    def counts(bag: Elem, k: Elem) -> Elem:
+        is_own = (pointers[bag] <= k) & (k < pointers[bag + 1])
+        return is_own if padding == -1 else is_own & indices[k].differs(padding)
+
     def body(bag: Elem, d: Elem, k: Elem) -> Elem:
         element = table[indexing.position(indices[k], table.shape[0]), d]
         if weights is not None:
             element = element * weights[k]
-        return where((pointers[bag] <= k) & (k < pointers[bag + 1]), element, 0)
+        return where(counts(bag, k), element, -math.inf if is_greatest else 0)
 
-    total = builder.reduce("embedding_bag", "sum", shape, [count], body, dtype=table.dtype)
-    if mode == 1:
-        lengths = builder.compute("bag_size", [bags], lambda bag: pointers[bag + 1] - pointers[bag])
-        sizes = movement.reshape(cast(lengths, table.computed_in), [bags, 1])
-        total = elementwise("mean", lambda e, n: e / where(n > 1, n, 1), total, sizes)
-    return (total, None, None, None)
+    reducer: Reducer = "max" if is_greatest else "sum"
+    total = builder.reduce("embedding_bag", reducer, shape, [count], body, dtype=table.dtype)
+    if mode == 0:
+        return (total, None, None, None)
+    lengths = builder.reduce(
+        "bag_size", "sum", [bags], [count], lambda bag, k: cast_to("int32", counts(bag, k))
+    )
+    sizes = movement.reshape(cast(lengths, table.computed_in), [bags, 1])
+    if is_greatest:
+        result = elementwise("greatest", lambda e, n: where(n > 0, e, 0), total, sizes)
+    else:
+        result = elementwise("mean", lambda e, n: e / where(n > 1, n, 1), total, sizes)
+    return (result, None, None, None)
 
 
 def grid_sample(call: Call) -> Value:
@@ -222,29 +316,46 @@ def columns_to_image(call: Call) -> Value:
 
 def distances(call: Call) -> Value:
     """Between all rows of two tensors [..., rows, width], by a p-norm."""
-    p = float(call["p"])
     lead = movement.broadcast_shape(call["x1"].shape[:-2], call["x2"].shape[:-2])
     a, b = (
         movement.expand(call.value(name), [*lead, *call[name].shape[-2:]]) for name in ("x1", "x2")
     )
 
-    def power(e: Elem) -> Elem:
-        size = unary("abs", e)
+    def difference(*places: Elem) -> Elem:
+        *outer, i, j, d = places
+        return a[(*outer, i, d)] - b[(*outer, j, d)]
+
+    return _norms(call, a.shape[-1], difference)
+
+
+def distances_of_pairs(call: Call) -> Value:
+    """Between each row of a matrix and those behind it, pair by pair, by a p-norm."""
+    x = call.value("self")
+    first, second = (call.builder.constant(side) for side in np.triu_indices(x.shape[0], 1))
+
+    def difference(pair: Elem, d: Elem) -> Elem:
+        rows = (indexing.position(side[pair], x.shape[0]) for side in (first, second))
+        a, b = (x[row, d] for row in rows)
+        return a - b
+
+    return _norms(call, x.shape[1], difference)
+
+
+def _norms(call: Call, width: int, difference: Callable[..., Elem]) -> Value:
+    """The p-norms of differences along their last dimension."""
+    p = float(call.get("p", 2))
+
+    def power(*places: Elem) -> Elem:
+        size = unary("abs", difference(*places))
+        if p == 0:
+            return cast_to(size.dtype, size.differs(0))
         if p in (1.0, math.inf):
             return size
         return size * size if p == 2 else size**p
 
-    def body(*places: Elem) -> Elem:
-        *outer, i, j, d = places
-        return power(a[(*outer, i, d)] - b[(*outer, j, d)])
-
-    if p == 0:
-        raise call.refusal("counts what differs")
     reducer: Reducer = "max" if p == math.inf else "sum"
-    total = call.builder.reduce(
-        "distances", reducer, call.shape, [a.shape[-1]], body, dtype=a.dtype
-    )
-    if p in (1.0, math.inf):
+    total = call.builder.reduce("distances", reducer, call.shape, [width], power, dtype=call.dtype)
+    if p in (0.0, 1.0, math.inf):
         return total
     return elementwise("root", lambda e: unary("sqrt", e) if p == 2 else e ** (1 / p), total)
 
@@ -253,12 +364,16 @@ TABLE: Mapping[str, Convert] = {
     "aten._cdist_forward.default": distances,
     "aten._embedding_bag.default": embedding_bag,
     "aten._embedding_bag_forward_only.default": embedding_bag,
+    "aten._pdist_forward.default": distances_of_pairs,
     "aten.as_strided.default": as_strided,
+    "aten.as_strided_scatter.default": as_strided_scatter,
     "aten.col2im.default": columns_to_image,
     "aten.diagonal.default": diagonal,
+    "aten.diagonal_scatter.default": diagonal_scatter,
     "aten.grid_sampler_2d.default": grid_sample,
     "aten.grid_sampler_3d.default": grid_sample,
     "aten.index_put.default": index_put,
+    "aten.index_reduce.default": index_reduce,
     "aten.masked_scatter.default": masked_scatter,
     "aten.scatter_reduce.two": scatter_reduce,
     "aten.select_scatter.default": select_scatter,

@@ -36,6 +36,36 @@ def matmul(call: Call) -> Value:
     return contraction.matmul(left, right) if integers is None else integers
 
 
+def int_matmul(call: Call) -> Value:
+    """Of integers of 8 bits, summed in 32."""
+    return integer_products.matmul(call.value("self"), None, call.value("mat2"), None)
+
+
+def trilinear(call: Call) -> Value:
+    """Sums of products of three tensors, each with units where its `expand` says."""
+    given = [movement.unsqueeze(call.value(f"i{n}"), call[f"expand{n}"]) for n in (1, 2, 3)]
+    shape = movement.broadcast_shape(*(value.shape for value in given))
+    factors = [movement.expand(value, shape) for value in given]
+    summed = [axis % len(shape) for axis in call["sumdim"]]
+    kept = [axis for axis in range(len(shape)) if axis not in summed]
+
+    def body(*places: Elem) -> Elem:
+        indices = dict(zip([*kept, *summed], places, strict=True))
+        first, second, third = (
+            value[tuple(indices[axis] for axis in range(len(shape)))] for value in factors
+        )
+        return first * second * third
+
+    return call.builder.reduce(
+        "trilinear",
+        "sum",
+        [shape[axis] for axis in kept],
+        [shape[axis] for axis in summed],
+        body,
+        dtype=call.dtype,
+    )
+
+
 def weight_int8_matmul(call: Call) -> Value:
     """By weights [N, K] of a byte with a scale for each output, which stay bytes."""
     x, weight, scales = call.value("self"), call.value("mat2"), call.value("scales")

@@ -5,19 +5,28 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
-from tuner.models.from_torch import bounded, experts, places, quantization, recurrent
+from tuner.models.from_torch import (
+    bounded,
+    experts,
+    linear_algebra,
+    places,
+    quantization,
+    recurrent,
+)
 from tuner.models.from_torch.call import Call, Convert, Results, dtype_of
 from tuner.models.from_torch.complex_numbers import complex_convert
 from tuner.models.from_torch.extents import Extents, is_late, is_symbolic
 from tuner.models.from_torch.table import TABLE
 from tuner.models.from_torch.traced import TakenApart, TracedPart, gotten_of, whole
 from tuner.models.graph import Graph
+from tuner.models.operators import branches
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.complex_values import Complex, from_pairs
 from tuner.models.operators.extents import as_written
@@ -28,6 +37,7 @@ OPERATORS: Mapping[str, Convert] = {
     **TABLE,
     **bounded.TABLE,
     **experts.TABLE,
+    **linear_algebra.TABLE,
     **places.TABLE,
     **quantization.TABLE,
     **recurrent.TABLE,
@@ -39,9 +49,16 @@ _ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"  # its f
 _CHECKS = (
     "aten._assert_tensor_metadata.default",
     "aten._assert_scalar.default",
+    "aten._assert_async.default",
     "aten._assert_async.msg",
+    "aten._linalg_check_errors.default",
+    "aten.sym_constrain_range.default",
     "aten.sym_constrain_range_for_size.default",
+    "prims._make_token.default",
+    "prims._sink_tokens.default",
 )
+_CONDITIONAL = "cond"
+_IN_ORDER = "with_effects"  # calls an operator behind others, by tokens
 # What they hold is for others to write.
 UNSET = ("aten.empty.memory_format", "aten.empty_permuted.default", "aten.empty_strided.default")
 _FAULTS = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, WorkloadError)
@@ -52,38 +69,53 @@ def graph_of_program(program: Any) -> Graph:
     ATen operators. Raises ModelRefused naming the operator at fault."""
     import torch  # noqa: PLC0415  # loaded by whoever has a program
 
+    aten = torch.ops.aten
     rules = torch.export.default_decompositions()
     for rule in [rule for rule in rules if str(rule) in recurrent.TABLE]:
         del rules[rule]
+    rules.update(torch._decomp.get_decompositions([aten.addmv, aten.dist]))
     plain = program.run_decompositions(rules)
     reader, labels = Reader(), []
     result: Sequence[Any] = ()
     tensors = _held(plain)
+    signature = plain.graph_signature
+    ordering = {  # of calls whose effects come one after the other
+        spec.arg.name
+        for spec in (*signature.input_specs, *signature.output_specs)
+        if spec.kind.name == "TOKEN"
+    }
     with torch.no_grad():
         for node in plain.graph.nodes:
             if node.op == "placeholder" and node.name in tensors:
                 reader.hold(node, tensors[node.name].detach())
+            elif node.op == "placeholder" and node.name in ordering:
+                reader.values[node] = None
             elif node.op == "placeholder":
                 labels.append(node.name)
                 reader.input(node)
                 _real(reader.values[node], node)
             elif node.op == "call_function":
                 reader.call(node)
+            elif node.op == "get_attr":
+                reader.values[node] = getattr(plain.graph_module, node.target)
             elif node.op == "output":
                 result = node.args[0]
-    outputs = [_real(reader.values[node], node) for node in result if node is not None]
+    # A number or None among the results is known to whoever wrote the program.
+    given = [node for node in result if hasattr(node, "meta") and node.name not in ordering]
+    outputs = [_real(reader.values[node], node) for node in given]
     names, written, counts = as_written([f"out{n}" for n in range(len(outputs))], outputs)
     return replace(reader.builder.graph(written, [*labels, *names]), bounded=counts)
 
 
 def _real(value: Any, node: Any) -> Value:
-    """What a program takes or gives. Raises ModelRefused for complex numbers."""
+    """What a program takes or gives. Raises ModelRefused for all but real tensors."""
     if isinstance(value, Complex):
         raise ModelRefused(
             f"{node.name!r} is complex; let the program take and give real numbers, as by "
             f"torch.view_as_complex and torch.view_as_real"
         )
-    assert isinstance(value, Value)
+    if not isinstance(value, Value):
+        raise ModelRefused(f"{node.name!r} is no tensor; let the program take and give tensors")
     return value
 
 
@@ -162,7 +194,7 @@ class Reader:
         import torch  # noqa: PLC0415
 
         dtype = dtype_of(tensor.dtype, f"constant {name!r}")
-        plain = tensor.detach().cpu()
+        plain = tensor.detach().cpu().to_dense()
         array = (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
         if array.size > 1 and (array == array.reshape(-1)[0]).all():
             # One number in memory, which those who read it recognise.
@@ -191,12 +223,19 @@ class Reader:
 
     def result(self, node: Any) -> Any:
         if node.target is operator.getitem:
-            return self.values[node.args[0]][node.args[1]]
+            source, place = node.args
+            if source in self.folded:
+                self.folded[node] = self.folded[source][place]
+            return self.values[source][place]
         op, meta = str(node.target), node.meta.get("val")
+        if op == _IN_ORDER and str(node.args[1]) in _CHECKS:
+            return [None] * len(node.meta["val"])
         if op in _CHECKS or (is_symbolic(meta) and type(meta).__name__ != "SymInt"):
             return None
         if is_symbolic(meta):
             return self.extents.number(meta)
+        if op == _CONDITIONAL:
+            return self.branch(node)
         is_constant = all(source in self.folded for source in node.all_input_nodes)
         if is_constant and not is_random(node) and op not in quantization.KEPT:
             constant = self.fold(node)
@@ -224,6 +263,32 @@ class Reader:
             raise ModelRefused(
                 f"operator {op} ({node.name!r}) has no expression: {error}"
             ) from error
+
+    def branch(self, node: Any) -> Sequence[Value]:
+        """The results of `torch.cond`: those of the graph that a condition chooses."""
+        condition, then, other, operands = node.args
+        flag = self.values[condition]
+        sides = [partial(self.side, self.values[graph], operands) for graph in (then, other)]
+        if flag.array is not None:
+            return sides[0 if flag.array.item() else 1]()
+        return branches.branch(self.builder, "cond", flag, *sides)
+
+    def side(self, module: Any, operands: Sequence[Any]) -> Sequence[Value]:
+        """The results of a graph of its own, whose inputs are the operands."""
+        waiting, result = [*operands], list[Value]()
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                source = waiting.pop(0)
+                self.values[node] = self.argument(source)
+                if source in self.folded:
+                    self.folded[node] = self.folded[source]
+            elif node.op == "get_attr":
+                self.values[node] = getattr(module, node.target)
+            elif node.op == "call_function":
+                self.call(node)
+            else:
+                result = [_real(self.values[each], each) for each in node.args[0]]
+        return result
 
     def in_parts(self, node: Any, part: TracedPart) -> Any:
         """The results of a call by what it is made of, which other calls may be made of too."""
@@ -257,11 +322,15 @@ class Reader:
         arguments = torch.fx.node.map_arg(node.args, lambda n: self.folded[n])
         named = torch.fx.node.map_arg(node.kwargs, lambda n: self.folded[n])
         result = node.target(*arguments, **named)
-        if not isinstance(result, torch.Tensor):
+        several = isinstance(result, list | tuple)
+        results = result if several else [result]
+        if not all(isinstance(each, torch.Tensor) for each in results):
             return None
         if str(node.target) in UNSET:
             result = torch.zeros_like(result)  # what it holds has no meaning
         self.folded[node] = result
+        if several:
+            return [self.constant(each, node.name) for each in results]
         return self.constant(result, node.name)
 
     def follows_convolution(self, node: Any) -> bool:

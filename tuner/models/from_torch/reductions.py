@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+
+import numpy as np
 
 from tuner.models.from_torch.call import Call, Convert, Results
 from tuner.models.operators import elementwise as maps
@@ -130,6 +132,44 @@ def _variance(call: Call, x: Value, centre: Value) -> Value:
         squares = elementwise("squares", lambda e, m: (e - m) * (e - m), x, centre)
         total = reductions.reduce("variance", "sum", squares, axes, keep=keep)
         return elementwise("variance", lambda e: e * (1 / count), total)
+
+
+def running_extreme(greatest: bool) -> Convert:
+    return lambda call: reductions.running_extreme(
+        call.value("self"), call["dim"] % len(call.shape), greatest=greatest
+    )
+
+
+def cumulative_log_sum_exp(call: Call) -> Value:
+    x = call.value("self", call.dtype)
+    return reductions.cumulative_log_sum_exp(x, call["dim"] % x.rank)
+
+
+def kth_value(call: Call) -> Results:
+    x = call.value("self")
+    return _as_traced(call, reductions.kth_least(x, call["k"] - 1, call.get("dim", -1) % x.rank))
+
+
+def median(call: Call) -> Results:
+    """Of all elements together where no dimension is named: then without a position."""
+    x = call.value("self")
+    if "dim" not in call.arguments:
+        flat = movement.reshape(x, [x.elements])
+        return movement.reshape(reductions.median(flat, 0)[0], ())
+    return _as_traced(call, reductions.median(x, call["dim"] % x.rank))
+
+
+def _as_traced(call: Call, results: Sequence[Value]) -> Sequence[Value]:
+    """The results in the call's shapes, which may leave out what was reduced."""
+    return [movement.reshape(e, shape) for e, shape in zip(results, call.shapes, strict=True)]
+
+
+def repeated_places(call: Call) -> Value:
+    """Of each number its place, as often as it says: what `repeat_interleave` gathers by."""
+    repeats = call.value("repeats", "int64")
+    ends = reductions.cumulative(repeats, 0, "sum")
+    numbers = call.builder.constant(np.arange(call.shape[0]), "int64")
+    return reductions.sorted_places(ends, numbers, call.dtype, right=True)
 
 
 def top_k(call: Call) -> Results:

@@ -39,7 +39,7 @@ def max_pool(call: Call) -> Results:
     x, batched = _batched(call)
     window = _window(call, x)
     pooled = pooling.max_pool(x, window)
-    places = pooling.max_pool_positions(x, window, pooled)
+    places = pooling.max_pool_positions(x, window)
     plane = math.prod(x.shape[2:])
     places = elementwise("in_plane", lambda e: e % plane, places)
     results = (pooled, places)
@@ -48,10 +48,11 @@ def max_pool(call: Call) -> Results:
 
 def average_pool(call: Call) -> Value:
     x, batched = _batched(call)
-    if call.get("divisor_override"):
-        raise call.refusal("has a divisor of its own")
     pooled = pooling.average_pool(
-        x, _window(call, x), count_padding=bool(call.get("count_include_pad", True))
+        x,
+        _window(call, x),
+        count_padding=bool(call.get("count_include_pad", True)),
+        divisor=call.get("divisor_override"),
     )
     return pooled if batched else movement.squeeze(pooled, [0])
 

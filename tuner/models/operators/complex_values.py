@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tuner.models.operators.contraction import matmul
-from tuner.models.operators.elementwise import atan2, elementwise
+from tuner.models.operators.elementwise import atan2, elementwise, hypot
 from tuner.models.operators.movement import along, concatenate, expand, reshape
-from tuner.models.operators.scalars import Elem, maximum, minimum, unary, where
+from tuner.models.operators.scalars import Elem, unary, where
 from tuner.models.operators.spectrum import dft
 from tuner.models.operators.values import Value
+
+_WRITTEN_OUT = 8  # the greatest exponent whose power is written as products
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,11 @@ def conjugate(x: Complex) -> Complex:
     return Complex(x.real, elementwise("conj", lambda e: -e, x.imaginary))
 
 
+def add(a: Complex, b: Complex) -> Complex:
+    parts = ((a.real, b.real), (a.imaginary, b.imaginary))
+    return Complex(*(elementwise("add", lambda p, q: p + q, *pair) for pair in parts))
+
+
 def multiply(a: Complex, b: Complex) -> Complex:
     operands = (a.real, a.imaginary, b.real, b.imaginary)
     return Complex(
@@ -94,6 +101,23 @@ def exponential(x: Complex) -> Complex:
     )
 
 
+def logarithm(x: Complex) -> Complex:
+    size = elementwise("log", lambda e: unary("log", e), absolute(x))
+    return Complex(size, angle(x))
+
+
+def power(x: Complex, exponent: float) -> Complex:
+    """Small whole exponents as products, others by the angle, which is that of the principal
+    value."""
+    if exponent in range(1, _WRITTEN_OUT + 1):
+        result = x
+        for _ in range(int(exponent) - 1):
+            result = multiply(result, x)
+        return result
+    radius = elementwise("pow", lambda e: e**exponent, absolute(x))
+    return polar(radius, elementwise("turned", lambda e: e * exponent, angle(x)))
+
+
 def polar(radius: Value, angle: Value) -> Complex:
     return Complex(
         elementwise("polar", lambda r, a: r * unary("cos", a), radius, angle),
@@ -102,15 +126,7 @@ def polar(radius: Value, angle: Value) -> Complex:
 
 
 def absolute(x: Complex) -> Value:
-    """Divided by the greater part before it is squared, so that nothing overflows."""
-
-    def body(real: Elem, imaginary: Elem) -> Elem:
-        a, b = unary("abs", real), unary("abs", imaginary)
-        high, low = maximum(a, b), minimum(a, b)
-        ratio = where((high.equals(0)) | (high.equals(math.inf)), 0, low / high)
-        return high * unary("sqrt", 1 + ratio * ratio)
-
-    return elementwise("abs", body, x.real, x.imaginary)
+    return elementwise("abs", hypot, x.real, x.imaginary)
 
 
 def angle(x: Complex) -> Value:

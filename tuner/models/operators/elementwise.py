@@ -191,11 +191,36 @@ def expm1(e: Elem) -> Elem:
     return where(unary("abs", e) < 1, 2 * half / (1 - half), unary("exp", e) - 1)
 
 
+def is_negative(e: Elem) -> Elem:
+    """Whether a number has a minus sign, as -0 has."""
+    return (e < 0) | (e.equals(0) & (1 / e < 0)) if e.dtype in FLOATS else e < 0
+
+
+def copysign(e: Elem, other: Elem) -> Elem:
+    size = unary("abs", e)
+    return where(is_negative(other), -size, size)
+
+
+def hypot(left: Elem, right: Elem) -> Elem:
+    """The length of a vector of two, whose squares may be beyond every number."""
+    x, y = unary("abs", left), unary("abs", right)
+    longer = maximum(x, y)
+    ratio = minimum(x, y) / longer
+    length = longer * unary("sqrt", 1 + ratio * ratio)
+    return where(longer.equals(0) | is_inf(longer), longer, length)
+
+
+def other_than_nan(function: Callable[[Elem, Elem], Elem]) -> Callable[[Elem, Elem], Elem]:
+    """Of two numbers; of one of them where the other is NaN."""
+
+    def body(left: Elem, right: Elem) -> Elem:
+        return where(is_nan(left), right, where(is_nan(right), left, function(left, right)))
+
+    return body
+
+
 def atan2(y: Elem, x: Elem) -> Elem:
     """The angle of a point, from -pi to pi, as C has it for zeros and infinities."""
-
-    def is_negative(e: Elem) -> Elem:
-        return (e < 0) | (e.equals(0) & (1 / e < 0))
 
     apart = where(is_negative(y).differs(is_negative(x)), constant(-1, y.dtype), 1)
     ratio = where(is_inf(y) & is_inf(x), apart, where(y.equals(0), y, y / x))

@@ -99,9 +99,9 @@ def max_pool(x: Value, w: Window) -> Value:
     )
 
 
-def max_pool_positions(x: Value, w: Window, pooled: Value, *, column_major: bool = False) -> Value:
+def max_pool_positions(x: Value, w: Window, *, column_major: bool = False) -> Value:
     """Where the greatest element of each window stands in the whole input, counted over
-    all dimensions; the first of equal ones."""
+    all dimensions; the first of equal ones. One node, as `reduction.arg_extreme` is."""
     rank = len(w.kernel)
     extents = x.shape[2:]
 
@@ -121,16 +121,20 @@ def max_pool_positions(x: Value, w: Window, pooled: Value, *, column_major: bool
         equal = same(x.guarded(n, c, *inside), pooled[(n, c, *outer)])
         return where(within & equal, position, 2**31 - 1)
 
-    return x.builder.reduce(
-        "max_pool_positions", "min", [*x.shape[:2], *w.sizes], w.kernel, body, dtype="int64"
-    )
+    with x.builder.kernel("max_pool_positions"):
+        pooled = max_pool(x, w)
+        return x.builder.reduce(
+            "max_pool_positions", "min", [*x.shape[:2], *w.sizes], w.kernel, body, dtype="int64"
+        )
 
 
-def average_pool(x: Value, w: Window, *, count_padding: bool) -> Value:
+def average_pool(x: Value, w: Window, *, count_padding: bool, divisor: int | None = None) -> Value:
     """The mean of each window; padding counts as zeros where `count_padding`, but what
-    `ceil` adds beyond it never counts."""
+    `ceil` adds beyond it never counts. With a divisor the sum of each by that."""
     rank = len(w.kernel)
     counts = [_counts(w, x.shape[2 + d], d, count_padding=count_padding) for d in range(rank)]
+    if divisor is not None:
+        counts = [[divisor]]
     uniform = all(len(set(count)) == 1 for count in counts)
     order = order_like([x], x.shape)
     shape = [*x.shape[:2], *w.sizes]
@@ -242,13 +246,17 @@ def adaptive_max(x: Value, sizes: Sequence[int]) -> tuple[Value, Value]:
         read, number = inside(places), constant(0, "int64")
         for place, extent in zip(read[first:], extents, strict=True):
             number = number * extent + place
-        return where(same(x[tuple(read)], greatest[places[: x.rank]]), number, 2**31 - 1)
+        return where(same(x[tuple(read)], top[places[: x.rank]]), number, 2**31 - 1)
 
-    builder = x.builder
-    greatest = builder.reduce(
-        "adaptive_max", "max", shape, reach, lambda *places: x[tuple(inside(places))], dtype=x.dtype
-    )
-    return greatest, builder.reduce("positions", "min", shape, reach, position, dtype="int64")
+    def greatest() -> Value:
+        return x.builder.reduce(
+            "adaptive_max", "max", shape, reach, lambda *i: x[tuple(inside(i))], dtype=x.dtype
+        )
+
+    with x.builder.kernel("positions"):
+        top = greatest()
+        positions = x.builder.reduce("positions", "min", shape, reach, position, dtype="int64")
+    return greatest(), positions
 
 
 def lp_pool(x: Value, w: Window, p: int) -> Value:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from tuner.models.operators.elementwise import after, cast, elementwise, is_inf, same
+from tuner.models.operators import sorting
+from tuner.models.operators.elementwise import after, cast, elementwise, is_inf, is_nan, same
 from tuner.models.operators.indexing import gather_elements
 from tuner.models.operators.movement import along, concatenate, flip, pad, reshape, unsqueeze
-from tuner.models.operators.scalars import Elem, Number, cast_to, clamp, constant, unary, where
+from tuner.models.operators.scalars import (
+    Elem,
+    Number,
+    cast_to,
+    clamp,
+    constant,
+    maximum,
+    minimum,
+    unary,
+    where,
+)
 from tuner.models.operators.values import Value
 from tuner.workload.expression import (
     FLOATS,
@@ -126,20 +137,23 @@ def arg_extreme(
     That of a NaN where there is one.
     """
     extent = x.shape[axis]
-    top = reduce("extreme", "max" if greatest else "min", x, [axis], keep=True)
     missing = -1 if last else extent
 
-    def body(*places: Elem) -> Elem:
-        *outer, k = places
-        indices = [*outer[:axis], k, *outer[axis:]]
-        edge = [*outer[:axis], constant(0, "int64"), *outer[axis:]]
-        position = cast_to("int32", k)
-        return where(same(x[tuple(indices)], top[tuple(edge)]), position, missing)
-
     shape = [e for number, e in enumerate(x.shape) if number != axis]
-    places = x.builder.reduce(
-        "position", "max" if last else "min", shape, [extent], body, dtype="int32"
-    )
+    # One node, so that x is the same number in both stages: nodes round what they store.
+    with x.builder.kernel("position"):
+        top = reduce("extreme", "max" if greatest else "min", x, [axis], keep=True)
+
+        def body(*places: Elem) -> Elem:
+            *outer, k = places
+            indices = [*outer[:axis], k, *outer[axis:]]
+            edge = [*outer[:axis], constant(0, "int64"), *outer[axis:]]
+            position = cast_to("int32", k)
+            return where(same(x[tuple(indices)], top[tuple(edge)]), position, missing)
+
+        places = x.builder.reduce(
+            "position", "max" if last else "min", shape, [extent], body, dtype="int32"
+        )
     result = cast(places, dtype)
     return reshape(result, [*shape[:axis], 1, *shape[axis:]]) if keep else result
 
@@ -147,7 +161,7 @@ def arg_extreme(
 def cumulative(
     x: Value, axis: int, reducer: Reducer, *, exclusive: bool = False, reverse: bool = False
 ) -> Value:
-    """Prefix sums (or products): each element reduces all up to it."""
+    """Prefix sums (or products, or extremes): each element reduces all up to it."""
     if reverse:
         return flip(cumulative(flip(x, axis), axis, reducer, exclusive=exclusive), axis)
     return cast(_prefixes(x, axis, reducer, exclusive=exclusive), x.dtype)
@@ -174,10 +188,57 @@ def _prefixes(x: Value, axis: int, reducer: Reducer, *, exclusive: bool) -> Valu
     inner = _prefixes(blocks, axis + 1, reducer, exclusive=exclusive)
     totals = reduce("totals", reducer, blocks, [axis + 1], keep=False, dtype=x.computed_in)
     before = unsqueeze(_prefixes(totals, axis, reducer, exclusive=True), [axis + 1])
-    join = (lambda a, b: a * b) if reducer == "prod" else (lambda a, b: a + b)
-    joined = elementwise("cumulative", join, inner, before)
+    joined = elementwise("cumulative", _JOINED[reducer], inner, before)
     rows = reshape(joined, [*x.shape[:axis], -(-extent // block) * block, *x.shape[axis + 1 :]])
     return along(rows, axis, 0, extent)
+
+
+_JOINED: Mapping[Reducer, Callable[[Elem, Elem], Elem]] = {
+    "sum": lambda a, b: a + b,
+    "prod": lambda a, b: a * b,
+    "max": maximum,
+    "min": minimum,
+}
+
+
+def running_extreme(x: Value, axis: int, *, greatest: bool) -> tuple[Value, Value]:
+    """The greatest (or least) element up to each, and where the last of these stands; NaN
+    behind one."""
+    reducer: Reducer = "max" if greatest else "min"
+
+    def before(*places: Elem) -> Elem:
+        *outer, k = places
+        inside = [*outer]
+        inside[axis] = k
+        return where(k <= outer[axis], x[tuple(inside)], neutral(reducer, x.computed_in))
+
+    def body(*places: Elem) -> Elem:
+        *outer, k = places
+        inside = [*outer]
+        inside[axis] = k
+        is_extreme = (k <= outer[axis]) & same(x[tuple(inside)], extremes[tuple(outer)])
+        return where(is_extreme, cast_to("int32", k), 0)
+
+    over = [x.shape[axis]]
+    with x.builder.kernel("position"):  # one node, as `arg_extreme` is
+        extremes = x.builder.reduce("extreme", reducer, x.shape, over, before, dtype=x.dtype)
+        last = x.builder.reduce("position", "max", x.shape, over, body, dtype="int32")
+    return cumulative(x, axis, reducer), cast(last, "int64")
+
+
+def cumulative_log_sum_exp(x: Value, axis: int) -> Value:
+    """Of the elements up to each, shifted by the greatest of them."""
+    tops = cumulative(x, axis, "max")
+
+    def body(*places: Elem) -> Elem:
+        *outer, k = places
+        inside = [*outer]
+        inside[axis] = k
+        shifted = unary("exp", x[tuple(inside)] - _finite(tops[tuple(outer)]))
+        return where(k <= outer[axis], shifted, 0)
+
+    total = x.builder.reduce("sum", "sum", x.shape, [x.shape[axis]], body, dtype=x.computed_in)
+    return elementwise("log", lambda e, m: unary("log", e) + _finite(m), total, tops, dtype=x.dtype)
 
 
 def _in_blocks(x: Value, axis: int, block: int, pad_value: float) -> Value:
@@ -205,6 +266,36 @@ def ranks(x: Value, axis: int, *, greatest: bool) -> Value:
     return x.builder.reduce("rank", "sum", x.shape, [x.shape[axis]], body, dtype="int32")
 
 
+def kth_least(x: Value, k: int, axis: int) -> tuple[Value, Value]:
+    """The element with k before it in sorted order, of each row, and its position; the
+    dimension stays as a unit."""
+    if x.shape[axis] > 2 * _SORTED:
+        values, positions = sorting.in_order(x, axis, greatest=False)
+        return along(values, axis, k, 1), along(positions, axis, k, 1)
+    position = ranks(x, axis, greatest=False)
+
+    def body(*places: Elem) -> Elem:
+        *outer, n = places
+        inside = [*outer]
+        inside[axis] = n
+        return where(position[tuple(inside)].equals(k), cast_to("int32", n), 0)
+
+    shape = [1 if number == axis else e for number, e in enumerate(x.shape)]
+    row = x.builder.reduce("kth", "sum", shape, [x.shape[axis]], body, dtype="int32")
+    indices = cast(row, "int64")
+    return gather_elements(x, indices, axis), indices
+
+
+def median(x: Value, axis: int) -> tuple[Value, Value]:
+    """The lower one of the middle of each row, or a NaN of the row, and its position; the
+    dimension stays as a unit."""
+    _, middle = kth_least(x, (x.shape[axis] - 1) // 2, axis)
+    last = arg_extreme(x, axis, greatest=True, last=False, keep=True)  # of a NaN, if any
+    greatest = gather_elements(x, last, axis)
+    places = elementwise("position", lambda m, n, e: where(is_nan(e), n, m), middle, last, greatest)
+    return gather_elements(x, places, axis), places
+
+
 def sorted_places(rows: Value, x: Value, dtype: DType, *, right: bool) -> Value:
     """Where each element belongs in an ascending row: before equal numbers, or behind them
     where `right`. NaN belongs at the end.
@@ -225,6 +316,10 @@ def top_k(x: Value, k: int, axis: int, *, greatest: bool) -> tuple[Value, Value]
     """The k greatest (or least) elements of each row in order, and their positions."""
     if x.shape[axis] > 2 * _SORTED and k <= _SORTED // 2:
         return _top_of_tops(x, k, axis, greatest=greatest)
+    if x.shape[axis] > 2 * _SORTED:
+        ordered = sorting.in_order(x, axis, greatest=greatest)
+        values, positions = (along(value, axis, 0, k) for value in ordered)
+        return values, positions
     position = ranks(x, axis, greatest=greatest)
     shape = [k if number == axis else e for number, e in enumerate(x.shape)]
 
