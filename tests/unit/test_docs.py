@@ -120,6 +120,36 @@ def test_each_error_code_has_its_heading() -> None:
         assert section("reference/errors.md", code).strip(), code
 
 
+def folders_of_the_architecture() -> set[str]:
+    """The folders that the page's tree names, by their paths."""
+    (tree,) = re.findall(
+        r"^```\n(.*?)^```", section("explanation/architecture.md", "Folders"), re.M | re.S
+    )
+    above: list[str] = []
+    listed = set()
+    for line in tree.splitlines():
+        if match := re.match(r"( *)(\w+/(?:  \w+/)*)(?: {2}|$)", line):
+            del above[len(match[1]) // 2 :]
+            names = match[2].replace("/", "").split()
+            listed |= {"/".join([*above, name]) for name in names}
+            above.append(names[-1])
+    return listed
+
+
+def test_the_tree_of_the_architecture_has_all_packages() -> None:
+    """Those of `tuner` two levels deep, those of others one; and none that is not there."""
+    listed = folders_of_the_architecture()
+    packages = {
+        path.resolve().parent.relative_to(ROOT.resolve()).as_posix()  # tuner/db is a link
+        for pattern in ("*", "*/*", "tuner/*/*")
+        for path in ROOT.glob(f"{pattern}/__init__.py")
+        if not path.is_relative_to(ROOT / "tests")
+    }
+    assert {"tuner/spaces/core", "workers/jobs", "api/routes"} <= packages
+    assert packages - listed == set()
+    assert {name for name in listed if not (ROOT / name).is_dir()} == set()
+
+
 COMMAND = re.compile(r"(?:^|[\s(;&])(?:\.venv/bin/)?tuner +([^\n#|>&;)`]+)", re.MULTILINE)
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
