@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks.models import nets
 from tests.device.machine import needs_compiler
+from tests.support import onnx_networks as nets
 from tests.support.gpu_commands import Machine
 
 MODELS = {"cnn": nets.resnet(size=8, width=4), "transformer": nets.bert()}

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tests.support.agents import emulated_agent, native_agent, native_target
 from tests.support.command import Tuner
 from tests.support.model_kernels import compiled

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tests.support.archives import unpack
 from tests.support.fleet_job import open_in, run_here
 from tests.support.live_service import options_for, serving

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 
 _EXTENTS = (-(2**63), -1, 0, 1, 2, 3, 7, 2**20, 2**31 - 1, 2**31, 2**40, 2**63 - 1)
 _NUMBERS = (*_EXTENTS, -2, -3, 4, 5, 100)

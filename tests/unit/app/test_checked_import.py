@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tuner.app.models import checked_import as module
 from tuner.app.models.checked_import import checked_import
 from tuner.app.models.command_time import CommandTime

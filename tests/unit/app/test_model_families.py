@@ -14,7 +14,7 @@ import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tests.support.promoted_models import promote_defaults
 from tests.support.targets import host_target
 from tuner.app.export.verdicts import Retimed

@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tests.support.promoted_models import promote_defaults, runner_up
 from tests.support.targets import host_target
 from tuner.app.export.verdicts import Retimed

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tuner.cli.exits import Exit
 from tuner.cli.models import library_name
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tuner.models.description import (
     KernelTime,
     Measurement,

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tests.support.graph_values import graph_outputs
 from tuner.errors import UsageError
 from tuner.models.reading import read_graph

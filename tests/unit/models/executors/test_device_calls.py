@@ -12,7 +12,7 @@ import psutil
 import pytest
 from onnx import TensorProto, helper
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tests.support.agents import native_agent
 from tests.support.model_kernels import compiled
 from tests.support.targets import host_target

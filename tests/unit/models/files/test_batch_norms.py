@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tuner.models.files.batch_norms import fold_batch_norms
 from tuner.models.files.onnx_file import read_model
 

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tests.support.depth import thinned
 from tuner.models.errors import ModelRefused
 from tuner.models.files.onnx_file import ModelLimits, read_model

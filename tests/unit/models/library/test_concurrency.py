@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks.models import nets
 from benchmarks.models.race import loaded
+from tests.support import onnx_networks as nets
 from tests.support.depth import thinned
 from tests.support.model_kernels import compiled
 from tests.support.targets import host_target

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks.models import nets
 from tests.device.machine import needs_compiler
+from tests.support import onnx_networks as nets
 from tests.support.cuda_model_kernels import cuda_kernels_of
 from tuner.lowering.cuda.nvcc import cuda_compiler
 from tuner.measure.gpu.runner import GpuLane

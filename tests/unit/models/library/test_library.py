@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tests.support.model_kernels import compiled
 from tests.support.model_libraries import exported
 from tests.support.targets import host_target

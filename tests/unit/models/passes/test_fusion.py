@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tests.support.graph_values import graph_outputs
 from tests.support.targets import ZEN5
 from tuner.models.errors import ModelRefused

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tests.support.graph_values import graph_outputs
 from tests.support.targets import SM_90, host_target
 from tuner.models.arrays import Array

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tuner.models.files.onnx_file import read_model
 from tuner.models.from_onnx import reader
 from tuner.models.importer import judged

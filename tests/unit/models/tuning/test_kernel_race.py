@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tests.support.graph_values import graph_outputs
 from tests.support.model_kernels import compiled
 from tests.support.targets import host_target

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.models import nets
+from tests.support import onnx_networks as nets
 from tests.support.model_kernels import compiled, fast_config, kernel_of
 from tests.support.targets import host_target
 from tuner.export.library import function_of
