@@ -49,3 +49,12 @@ GPU_LIMITS = Limits(
     launch_s=1e-6,
 )
 GPU = replace(SM_90, limits=GPU_LIMITS)
+
+
+def with_rates(target: Target, *, bytes_per_s: float, flops: float) -> Target:
+    """A target that moves so many bytes and adds and multiplies so often, whatever it works on."""
+    bandwidth = Bandwidth(
+        working_set_bytes=1 << 20, read=bytes_per_s, write=bytes_per_s, copy=bytes_per_s
+    )
+    limits = Limits(fma_flops=flops, fma_flops_best=flops, bandwidth=(bandwidth,))
+    return replace(target, limits=limits)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from tests.support import onnx_networks as nets
+from tests.support.measured_target import with_rates
 from tests.support.promoted_models import promote_defaults
 from tests.support.targets import host_target
 from tuner.app.export.verdicts import Retimed
@@ -26,16 +26,13 @@ from tuner.errors import UsageError
 from tuner.runtime.loader import Library, aligned_empty
 from tuner.runtime.signature import ShapeError
 from tuner.settings import Settings
-from tuner.target.target import Bandwidth, Limits, Target
+from tuner.target.target import Target
 from tuner.workers.jobs.model_library import ModelWrong
 
 
 def measured(target: Target) -> Target:
     """With limits, which decide the members."""
-    bandwidth = Bandwidth(working_set_bytes=1 << 20, read=1e11, write=1e11, copy=1e11)
-    return replace(
-        target, limits=Limits(fma_flops=1e11, fma_flops_best=1e11, bandwidth=(bandwidth,))
-    )
+    return with_rates(target, bytes_per_s=1e11, flops=1e11)
 
 
 def with_batch(net: Any) -> bytes:

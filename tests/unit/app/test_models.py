@@ -16,6 +16,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from tests.support import onnx_networks as nets
+from tests.support.measured_target import with_rates
 from tests.support.promoted_models import promote_defaults, runner_up
 from tests.support.targets import host_target
 from tuner.app.export.verdicts import Retimed
@@ -34,7 +35,6 @@ from tuner.models.reference.evaluation import evaluate_graph
 from tuner.models.workloads import workloads_of
 from tuner.runtime.loader import Library
 from tuner.settings import Settings
-from tuner.target.target import Bandwidth, Limits
 from tuner.workers.jobs.model_library import Model, ModelUnfinished, ModelWrong, largest_error
 
 
@@ -75,9 +75,7 @@ def test_chains_are_tuned_and_compared_while_there_is_time(
 ) -> None:
     content = nets.serialized(nets.perceptron(rows=2, sizes=(16, 32, 8)))
     plain = Model(content=content, shapes={}, graph=read_graph(content, {}))
-    slow = Bandwidth(working_set_bytes=1 << 20, read=1e9, write=1e9, copy=1e9)
-    limits = Limits(fma_flops=1e12, fma_flops_best=1e12, bandwidth=(slow,))
-    target = replace(host_target(), limits=limits)
+    target = with_rates(host_target(), bytes_per_s=1e9, flops=1e12)
     assert CommandTime(seconds=60.0).with_chains([plain], target) == [plain]
     (model,) = CommandTime(seconds=None).with_chains([plain], target)
     assert [len(chain.parts) for chain in model.chains] == [2]

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support import onnx_networks as nets
 from tests.support.graph_values import graph_outputs
+from tests.support.measured_target import with_rates
 from tests.support.targets import SM_90, host_target
 from tuner.models.graph import Graph, check_graph
 from tuner.models.passes.chains import chains_of
@@ -22,16 +23,12 @@ from tuner.models.passes.substitutions import (
 )
 from tuner.models.reading import read_graph
 from tuner.models.workloads import workload_of, workloads_of
-from tuner.target.target import Bandwidth, Limits, Target
+from tuner.target.target import Target
 
 
 def machine(bytes_per_s: float = 1e9, flops: float = 1e12) -> Target:
     """Of this CPU's instructions; at first one whose memory is slow."""
-    bandwidth = Bandwidth(
-        working_set_bytes=1 << 20, read=bytes_per_s, write=bytes_per_s, copy=bytes_per_s
-    )
-    limits = Limits(fma_flops=flops, fma_flops_best=flops, bandwidth=(bandwidth,))
-    return replace(host_target(), limits=limits)
+    return with_rates(host_target(), bytes_per_s=bytes_per_s, flops=flops)
 
 
 def graph_of(model: onnx.ModelProto) -> Graph:

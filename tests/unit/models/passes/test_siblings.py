@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.support import onnx_networks as nets
 from tests.support.graph_values import graph_outputs
+from tests.support.measured_target import with_rates
 from tests.support.targets import SM_90, host_target
 from tuner.models.arrays import Array
 from tuner.models.graph import Graph, check_graph
@@ -25,18 +26,14 @@ from tuner.models.passes.substitutions import (
 )
 from tuner.models.reading import read_graph
 from tuner.models.workloads import workload_of, workloads_of
-from tuner.target.target import Bandwidth, Limits, Target
+from tuner.target.target import Target
 
 ROWS, WIDTH = 6, 32
 FLOAT = TensorProto.FLOAT
 
 
 def machine(bytes_per_s: float = 1e10) -> Target:
-    limit = Bandwidth(
-        working_set_bytes=1 << 20, read=bytes_per_s, write=bytes_per_s, copy=bytes_per_s
-    )
-    limits = Limits(fma_flops=1e11, fma_flops_best=1e11, bandwidth=(limit,))
-    return replace(host_target(), limits=limits)
+    return with_rates(host_target(), bytes_per_s=bytes_per_s, flops=1e11)
 
 
 def graph_of(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 
 from tests.support import onnx_networks as nets
 from tests.support.graph_values import graph_outputs
+from tests.support.measured_target import with_rates
 from tests.support.model_kernels import compiled, kernel_of
 from tests.support.targets import host_target
 from tuner.export.kernel import ExportKernel
@@ -34,7 +34,7 @@ from tuner.models.workloads import workloads_of
 from tuner.runtime.link import link
 from tuner.runtime.loader import Library
 from tuner.spaces.by_target import cpu_space
-from tuner.target.target import Bandwidth, Limits, Target
+from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
 X = np.random.default_rng(3).standard_normal((4, 16)).astype(np.float32)
@@ -44,9 +44,7 @@ Kernels = dict[str, ExportKernel]
 
 def machine() -> Target:
     """Whose memory is slow."""
-    bandwidth = Bandwidth(working_set_bytes=1 << 20, read=1e9, write=1e9, copy=1e9)
-    limits = Limits(fma_flops=1e12, fma_flops_best=1e12, bandwidth=(bandwidth,))
-    return replace(host_target(), limits=limits)
+    return with_rates(host_target(), bytes_per_s=1e9, flops=1e12)
 
 
 @pytest.fixture(scope="module")
