@@ -13,6 +13,7 @@ import pytest
 import typer
 
 import tuner
+from tests.support.pages import PAGES, code_of
 from tuner.cli.entry import GLOBAL_FLAGS, GLOBAL_OPTIONS, hoist, program
 from tuner.cli.exits import Exit
 from tuner.settings import Settings
@@ -151,18 +152,13 @@ def test_the_tree_of_the_architecture_has_all_packages() -> None:
 
 
 COMMAND = re.compile(r"(?:^|[\s(;&])(?:\.venv/bin/)?tuner +([^\n#|>&;)`]+)", re.MULTILINE)
-FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
 
 def written_commands(page: Path) -> Iterator[tuple[str, list[str]]]:
     """The commands in a page's code, with the options of each."""
-    text = page.read_text()
-    code = [block[0] for block in FENCED.finditer(text)]
-    inline = re.findall(r"`(tuner [^`]+)`", FENCED.sub("", text))
     names = set(commands())
-    for line in [*code, *(" ".join(span.split()) for span in inline)]:
-        for command in COMMAND.findall(re.sub(r"\\\n\s*", " ", line)):
+    for code in code_of(page):
+        for command in COMMAND.findall(code):
             words = hoist(command.split(" -- ")[0].split())
             options = [word.strip("[],").split("=")[0] for word in words if "--" in word]
             while words and words[0].startswith("-"):

@@ -16,9 +16,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
-FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+from tests.support.pages import PAGES, ROOT, code_of
+
 COMMAND = re.compile(
     r"python -m ((?:benchmarks|docs|examples|tests|tuner)\b[\w.]*)(.*?)(?=python -m|$)"
 )
@@ -123,15 +122,9 @@ def check(module: str, text: str) -> None:
 
 def quoted(page: Path) -> Iterator[tuple[str, str]]:
     """The programs that a page names, each with the text behind its name."""
-    text = page.read_text("utf-8")
-    lines = [
-        line
-        for block in FENCED.finditer(text)
-        for line in re.sub(r"\\\n\s*", " ", block[0]).splitlines()
-    ]
-    spans = re.findall(r"`([^`]*python -m [^`]+)`", FENCED.sub("", text))
-    for line in [*lines, *(" ".join(span.split()) for span in spans)]:
-        yield from COMMAND.findall(line)
+    for code in code_of(page):
+        for line in code.splitlines():
+            yield from COMMAND.findall(line)
 
 
 def test_commands_in_pages_are_parsed() -> None:

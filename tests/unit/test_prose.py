@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.pages import PAGES, ROOT
+
 COLUMNS = 100
 PARAGRAPH_LINES = 6
-PAGES = [
-    path.relative_to(ROOT).as_posix()
-    for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-]
+NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
 
 
 def prose(page: str) -> Iterator[tuple[int, str]]:
@@ -37,7 +35,7 @@ def structural(line: str) -> bool:
     return line.lstrip().startswith(("#", "|", "<", "!["))
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", NAMES)
 def test_lines_of_prose_fit_an_editor(page: str) -> None:
     assert [
         f"{page}:{number}"
@@ -46,7 +44,7 @@ def test_lines_of_prose_fit_an_editor(page: str) -> None:
     ] == []
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", NAMES)
 def test_paragraphs_are_short(page: str) -> None:
     long = []
     length = 0
@@ -72,7 +70,7 @@ def anchors(path: Path) -> set[str]:
     return result
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", NAMES)
 def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
     dead = []
