@@ -28,12 +28,16 @@ from tuner.measure.outcome import Failed, FailureKind, Timed
 Make = Callable[..., Request]
 TIMEOUT_S = 2.0
 
-FAILURES = [
-    *COMMON_FAILURES,
-    ("abort", FailureKind.RUN_CRASH, "SIGABRT while checking normal inputs"),
-    ("endless", FailureKind.RUN_TIMEOUT, "stopped after 1.5 s while checking normal inputs"),
-    ("stubborn", FailureKind.RUN_TIMEOUT, "stopped after 1.5 s"),
-]
+FAILURES = {
+    behaviour: (kind, message)
+    for behaviour, kind, message in (
+        *COMMON_FAILURES,
+        ("abort", FailureKind.RUN_CRASH, "SIGABRT while checking normal inputs"),
+        ("endless", FailureKind.RUN_TIMEOUT, "stopped after 1.5 s while checking normal inputs"),
+        ("stubborn", FailureKind.RUN_TIMEOUT, "stopped after 1.5 s"),
+    )
+}
+QUICK = ("wrong", "right_once", "far_overrun", "segfault", "endless")  # of each kind and message
 # What ends the trial by its system call, and what is only refused. The first of both are quick
 # tests: of processes, programs, the network and files.
 ENDED_BY_THE_FENCE = (
@@ -83,10 +87,14 @@ def prey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, socke
         yield home, listener
 
 
-@pytest.mark.parametrize(("behaviour", "kind", "message"), FAILURES)
+@pytest.mark.parametrize(
+    "behaviour",
+    thinned(sorted(FAILURES, key=lambda name: name not in QUICK), len(QUICK), pytest.mark.slow),
+)
 def test_each_failure_is_named_in_time_and_the_next_is_unaffected(
-    runner: DeviceRunner, request_for: Make, behaviour: str, kind: FailureKind, message: str
+    runner: DeviceRunner, request_for: Make, behaviour: str
 ) -> None:
+    kind, message = FAILURES[behaviour]
     request, connection = request_for(behaviour), runner.start()
     outcome = runner.measure(request)
     assert isinstance(outcome, Failed) and outcome.kind is kind, outcome

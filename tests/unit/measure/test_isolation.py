@@ -178,7 +178,10 @@ IN_VAIN = [
 
 
 @needs_all
-@pytest.mark.parametrize(("name", "kind", "message"), ENDED)
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [pytest.param(*row, marks=[pytest.mark.slow] if row[1] is LATE else []) for row in ENDED],
+)
 def test_an_attack_ends_the_trial_by_name(
     runner_at: Callable[[str], RunnerProcess],
     attack: Attack,
