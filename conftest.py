@@ -3,6 +3,7 @@ them from the root folder."""
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -17,20 +18,26 @@ pytest_plugins = [
     "tests.support.postgres",
 ]
 KINDS = {"slow", "long", "serial"}
+_MARKS_OF_ALL = re.compile(r"^pytestmark = (?:\[[^\]]*|.*)", re.MULTILINE)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leaves out files of tests that have none of the kind that `-m` asks for.
 
-    Importing all files takes longer than the few tests that hold a clock to a promise. Tests
-    are marked in their own files, so that a file's text says whether it has any.
+    Importing all files takes longer than the few tests that hold a clock to a promise, and a
+    tenth of them have slow tests alone. Tests are marked in their own files, so that a file's
+    text says whether it has any.
     """
     expression = str(config.option.markexpr)
-    kinds = KINDS & set(expression.split(" and ")) if " or " not in expression else set[str]()
-    if not kinds or collection_path.suffix != ".py":
+    if " or " in expression or collection_path.suffix != ".py":
+        return None
+    parts = set(expression.split(" and "))
+    asked, excluded = KINDS & parts, {kind for kind in KINDS if f"not {kind}" in parts}
+    if not asked | excluded:
         return None
     text = collection_path.read_text("utf-8")
-    return None if all(f"mark.{kind}" in text for kind in kinds) else True
+    of_all = set(re.findall(r"mark\.(\w+)", "".join(_MARKS_OF_ALL.findall(text))))
+    return None if all(f"mark.{kind}" in text for kind in asked) and not of_all & excluded else True
 
 
 @pytest.hookimpl(tryfirst=True)
