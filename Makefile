@@ -8,6 +8,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 TABLES ?= tests/tables
 
+# Tests start hundreds of processes, each of which would compile the package's sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: tables demo docs install frameworks test test-slow test-long test-cuda check lint types imports clean
 
 # The stamps hold what was installed: an environment is built again only when the project's dependencies change.

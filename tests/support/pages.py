@@ -16,6 +16,6 @@ def code_of(page: Path) -> Iterator[str]:
     in prose as one line."""
     text = page.read_text("utf-8")
     for block in _FENCED.finditer(text):
-        yield re.sub(r"\\\n\s*", " ", block[0])
+        yield re.sub(r"\s*\\\n\s*", " ", block[0])
     for span in re.findall(r"`([^`]+)`", _FENCED.sub("", text)):
         yield " ".join(span.split())

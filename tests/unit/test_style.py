@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -29,19 +30,31 @@ KIND_CHECKS = frozenset(
 )
 
 
+# Texts and comments: what is left of a module has only the names that it uses.
+QUOTED = re.compile(
+    r'"""(?:\\.|[^\\])*?"""|"(?:\\.|[^"\\\n])*"|' X, re.DOTALL
+)
+
+
 @cache
-def modules() -> list[tuple[str, ast.Module]]:
-    """Each module's path from the root and its tree. It takes seconds, so only who runs these
-    tests parses them, and not each process that collects tests."""
-    parsed = []
+def sources() -> list[tuple[str, str]]:
+    """Each module's path from the root and its text."""
+    texts = []
     for top in ("tuner", "api", "db", "workers", "benchmarks"):
         # Does not follow links to folders, of which the installed package is made.
         for folder, _, names in os.walk(ROOT / top):
             for path in (Path(folder, name) for name in names if name.endswith(".py")):
-                parsed.append(
-                    (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8")))
-                )
-    return parsed
+                texts.append((path.relative_to(ROOT).as_posix(), path.read_text("utf-8")))
+    return texts
+
+
+def modules(*words: str, quoted: bool = True) -> Iterator[tuple[str, ast.Module]]:
+    """The path and the tree of each module that has one of the words, in texts and comments or
+    only elsewhere. To parse all takes seconds."""
+    has = re.compile(rf"\b(?:{'|'.join(words)})\b")
+    for path, text in sources():
+        if has.search(text) and (quoted or has.search(QUOTED.sub("", text))):
+            yield path, ast.parse(text)
 
 
 def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -76,7 +89,7 @@ def kind_checks(tree: ast.Module) -> Iterator[int]:
 def test_names_say_what_they_hold() -> None:
     unclear = {
         f"{path}:{line} {name}": path.rpartition("/")[0]
-        for path, tree in modules()
+        for path, tree in modules(*FORBIDDEN_NAMES, quoted=False)
         for line, name in bound_names(tree)
         if name in FORBIDDEN_NAMES
     }
@@ -87,14 +100,14 @@ def test_names_say_what_they_hold() -> None:
 def test_sketches_are_told_apart_within_spaces_only() -> None:
     assert not [
         f"{path}:{line}"
-        for path, tree in modules()
+        for path, tree in modules(r"\w*Sketch")
         if not path.startswith("tuner/spaces/")
         for line in sketch_checks(tree)
     ]
 
 
 def test_kinds_of_targets_are_compared_in_few_files() -> None:
-    compared = {path for path, tree in modules() if any(kind_checks(tree))}
+    compared = {path for path, tree in modules("cpu", "cuda") if any(kind_checks(tree))}
     assert compared == KIND_CHECKS
 
 
@@ -106,6 +119,7 @@ def test_forbidden_names_are_seen(text: str) -> None:
 
 
 def test_checks_are_seen() -> None:
+    assert QUOTED.sub("", "a = '\"one'  # one\nfound = \"\"\"at\n#\"\"\"\n") == "a =   \nfound = \n"
     assert list(sketch_checks(ast.parse("isinstance(x, (A, TileSketch))"))) == [1]
     assert list(kind_checks(ast.parse("x = target.kind == 'cuda'"))) == [1]
 
