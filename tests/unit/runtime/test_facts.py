@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tuner.runtime.toolchain import Toolchain
 from tuner.workload.expression import DType, Splits, Tensor, Within
 
 LENGTH, STOP, START = 37, 100, 3  # longer than two of the check's blocks, and no multiple
+LONG = 40_003  # so many that threads share the check, in parts that end within
 
 
 @pytest.fixture(scope="module", params=[(), ("avx2",), ("avx2", "avx512f")], ids=" ".join)
@@ -37,23 +40,7 @@ def checked(
 
     def library(dtype: DType) -> Library:
         if dtype not in made:
-            function = Function(
-                symbol="take",
-                inputs=(
-                    Tensor(name="P", shape=(LENGTH,), dtype=dtype, fact=Splits(stop=STOP)),
-                    Tensor(
-                        name="J",
-                        shape=(LENGTH,),
-                        dtype=dtype,
-                        fact=Within(start=START, stop=STOP),
-                    ),
-                ),
-                outputs=(Tensor(name="Y", shape=(16,), dtype="float32"),),
-                object_code=object_code,
-                isa=isa,
-                threads=1,
-                tvm_symbol="entry_empty",
-            )
+            function = taking(dtype, LENGTH, object_code, isa)
             path = Path(folder) / f"lib{dtype}.so"
             path.write_bytes(link("facts", [function], toolchain=toolchain))
             made[dtype] = Library(path)
@@ -62,10 +49,37 @@ def checked(
     return library  # type: ignore[return-value]  # of a dtype's name
 
 
-def honest(dtype: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    pointers, indices = aligned_empty((LENGTH,), dtype), aligned_empty((LENGTH,), dtype)
-    pointers[:] = np.arange(LENGTH) * STOP // (LENGTH - 1)
-    indices[:] = START + np.arange(LENGTH) * 7 % (STOP - START)
+@pytest.fixture
+def shared(toolchain: Toolchain, object_code: bytes, tmp_path: Path) -> Library:
+    """The same of long inputs, on three threads."""
+    function = taking("int32", LONG, object_code, host_target().isa, threads=3)
+    path = tmp_path / "libshared.so"
+    path.write_bytes(link("facts", [function], toolchain=toolchain))
+    return Library(path)
+
+
+def taking(
+    dtype: DType, length: int, object_code: bytes, isa: Collection[str], *, threads: int = 1
+) -> Function:
+    within = Within(start=START, stop=STOP)
+    return Function(
+        symbol="take",
+        inputs=(
+            Tensor(name="P", shape=(length,), dtype=dtype, fact=Splits(stop=STOP)),
+            Tensor(name="J", shape=(length,), dtype=dtype, fact=within),
+        ),
+        outputs=(Tensor(name="Y", shape=(16,), dtype="float32"),),
+        object_code=object_code,
+        isa=tuple(isa),
+        threads=threads,
+        tvm_symbol="entry_empty",
+    )
+
+
+def honest(dtype: str, length: int = LENGTH) -> tuple[NDArray[Any], NDArray[Any]]:
+    pointers, indices = aligned_empty((length,), dtype), aligned_empty((length,), dtype)
+    pointers[:] = np.arange(length) * STOP // (length - 1)
+    indices[:] = START + np.arange(length) * 7 % (STOP - START)
     return pointers, indices
 
 
@@ -135,6 +149,36 @@ def test_counts_beyond_32_bits_are_refused(checked: Callable[[str], Library]) ->
         pointers, indices = honest("int64")
         pointers[4] = value
         assert "P[4]" in refusal(checked("int64"), pointers, indices)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the threads of Linux")
+def test_threads_share_the_checks_of_long_inputs(shared: Library) -> None:
+    pointers, indices = honest("int32", LONG)
+    before = len(os.listdir("/proc/self/task"))
+    shared.set_num_threads(1)
+    assert not refusal(shared, pointers, indices)
+    assert len(os.listdir("/proc/self/task")) == before
+    shared.set_num_threads(0)
+    assert not refusal(shared, pointers, indices)
+    assert len(os.listdir("/proc/self/task")) == before + 2  # the kernel itself has no loop
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_whatever_is_wrong_in_long_inputs_is_seen(shared: Library, threads: int) -> None:
+    """Also where the parts of two threads meet, whose elements are compared."""
+    shared.set_num_threads(threads)
+    pointers, indices = honest("int32", LONG)
+    meet = [LONG * share // threads for share in range(1, threads)]
+    near = {place + off for place in meet for off in range(-20, 21)}
+    for place in sorted({2, LONG - 1, *near}):
+        kept, indices[place] = indices[place], STOP
+        assert f"J[{place}] is {STOP}" in refusal(shared, pointers, indices)
+        indices[place] = kept
+        falling = np.where(np.arange(LONG) < place, 1, 0).astype("int32")
+        falling[0] = 0
+        pointers[:], honest_pointers = falling, pointers.copy()
+        assert f"P[{place}] is 0, less than" in refusal(shared, pointers, indices)
+        pointers[:] = honest_pointers
 
 
 @settings(deadline=None)

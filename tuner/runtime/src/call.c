@@ -105,10 +105,10 @@ static int enter(const struct tuner_function *function, void *const *buffers) {
 int tuner_call_kernel(const struct tuner_function *function, void *const *buffers) {
   const struct tuner_function *kernel = tuner_supported(function);
   if (kernel == NULL) return TUNER_ERROR_ISA;
+  tuner_begin_call(kernel->threads);
   int status = tuner_check_buffers(function, buffers, 0);
   if (status == TUNER_OK) status = tuner_check_facts(function, buffers, kernel->vector_bytes);
   if (status != TUNER_OK) return status;
-  tuner_begin_call(kernel->threads);
   tuner_clear_status();
   if (enter(kernel, buffers) == 0) return TUNER_OK;
   if (tuner_last_status() == TUNER_OK)

@@ -315,6 +315,8 @@ int tuner_run_lanes(TunerTask lane, void *closure, int lanes) {
   return launch(lane, closure, lanes) == 0 ? TUNER_OK : tuner_last_status();
 }
 
+void tuner_run_shares(TunerTask share, void *closure) { launch(share, closure, 0); }
+
 static int no_barrier(int task_id, TunerParallelEnv *env) {
   (void)task_id, (void)env;
   tuner_fail(TUNER_ERROR_INTERNAL, "barriers inside parallel loops are not supported");

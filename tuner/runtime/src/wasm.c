@@ -178,6 +178,8 @@ static int no_barrier(int task_id, TunerParallelEnv *env) {
 
 void tuner_begin_call(int tuned) { (void)tuned; }
 
+void tuner_run_shares(TunerTask share, void *closure) { launch(share, closure, 0); }
+
 /* Generated code calls through these; it brings weak definitions of its own that are null. */
 TUNER_HIDDEN void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = allocate;
 TUNER_HIDDEN int (*__TVMBackendFreeWorkspace)(int, int, void *) = give_back;
