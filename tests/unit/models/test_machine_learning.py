@@ -229,6 +229,65 @@ def test_a_support_vector_machine_without_vectors_is_linear() -> None:
     assert_as_the_runtime(model_of("SVMRegressor", attributes, X, {"Y": np.float32}), X)
 
 
+def machine(classes: int, **more: Any) -> dict[str, Any]:
+    """Attributes of a support vector classifier of random vectors."""
+    rng, pairs = np.random.default_rng(classes), classes * (classes - 1) // 2
+    counts = [2 + number % 2 for number in range(classes)]
+    return {
+        "kernel_type": "RBF",
+        "kernel_params": [0.3, 0.0, 0.0],
+        "vectors_per_class": counts,
+        "support_vectors": rng.standard_normal(sum(counts) * X.shape[1]).tolist(),
+        "coefficients": rng.standard_normal((classes - 1) * sum(counts)).tolist(),
+        "rho": rng.standard_normal(pairs).tolist(),
+        "classlabels_ints": [7, 0, 4, 9][:classes],
+        **more,
+    }
+
+
+def with_probabilities(classes: int, **more: Any) -> dict[str, Any]:
+    rng, pairs = np.random.default_rng(9), classes * (classes - 1) // 2
+    slopes, offsets = -1 - rng.random(pairs), rng.standard_normal(pairs)
+    return machine(classes, prob_a=slopes.tolist(), prob_b=offsets.tolist(), **more)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "parameters"),
+    [("LINEAR", [0.0, 0.0, 0.0]), ("POLY", [0.5, 1.0, 3.0]), ("SIGMOID", [0.2, 0.5, 0.0])],
+)
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_support_vectors_give_classes(
+    classes: int, kernel: str, parameters: Sequence[float]
+) -> None:
+    attributes = machine(classes, kernel_type=kernel, kernel_params=parameters)
+    assert_as_the_runtime(model_of("SVMClassifier", attributes, X, LABELS), X)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_support_vectors_give_probabilities(classes: int, transform: str) -> None:
+    attributes = with_probabilities(classes, post_transform=transform)
+    assert_as_the_runtime(model_of("SVMClassifier", attributes, X, LABELS), X)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        (machine(2, post_transform="LOGISTIC"), "which runtimes compute differently"),
+        (machine(2, coefficients=[0.5] * 5), "which runtimes compute differently"),
+        (machine(3, vectors_per_class=[]), "export it as a LinearClassifier"),
+        (machine(3, vectors_per_class=[4, 3]), r"vectors_per_class \[4, 3\] of 3 classes"),
+        (machine(3, coefficients=[0.5]), "1 coefficients for 7 vectors of 3 classes"),
+        (machine(3, rho=[0.5]), "1 numbers rho"),
+        (machine(3, support_vectors=[0.5]), "1 numbers in 7 vectors of 5 columns"),
+    ],
+    ids=["transformed", "positive", "linear", "classes", "coefficients", "rho", "vectors"],
+)
+def test_classifiers_of_other_forms_are_refused(attributes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ModelRefused, match=reason):
+        read(model_of("SVMClassifier", attributes, X, LABELS))
+
+
 COLUMNS: dict[str, tuple[str, Mapping[str, Any], Any]] = {
     "Scaler of all": ("Scaler", {"offset": [0.5], "scale": [2.0]}, np.float32),
     "Scaler": (
@@ -350,13 +409,23 @@ def test_maps_are_a_matrix_of_their_values(labels: Any) -> None:
     assert isinstance(verdict_on(read_model(content, {}), graph, [X], {}), Right)
 
 
+def assert_the_library_is_right(graph: Graph, x: Any, folder: Path) -> None:
+    kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
+    library = exported(graph, kernels, folder, "classes")
+    for got, right in zip(library.run_classes(x), graph_outputs(graph, [x]), strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_kernels_of_trees_compile_to_what_they_say(tmp_path: Path) -> None:
     attributes = {**forest("class", 3, modes=("LEQ", "EQ"), missing=1)}
     attributes["classlabels_int64s"] = [4, 0, 7]
     graph = read(model_of("TreeEnsembleClassifier", attributes, X, LABELS))
-    kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
-    library = exported(graph, kernels, tmp_path / "out", "trees")
     x = np.where(np.random.default_rng(5).random(X.shape) < 0.2, np.float32("nan"), X)
-    for got, right in zip(library.run_trees(x), graph_outputs(graph, [x]), strict=True):
-        np.testing.assert_allclose(got, right, rtol=1e-5)
+    assert_the_library_is_right(graph, x, tmp_path / "out")
+
+
+@pytest.mark.slow
+def test_kernels_of_support_vectors_compile_to_what_they_say(tmp_path: Path) -> None:
+    graph = read(model_of("SVMClassifier", with_probabilities(3), X, LABELS))
+    assert_the_library_is_right(graph, X, tmp_path / "out")

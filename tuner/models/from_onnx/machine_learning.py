@@ -224,6 +224,7 @@ TABLE: Mapping[str, Convert] = {
     "LinearRegressor": linear_regressor,
     "Normalizer": normalizer,
     "OneHotEncoder": one_hot_encoder,
+    "SVMClassifier": support_vectors.classifier,
     "SVMRegressor": support_vectors.regressor,
     "Scaler": scaler,
     "ZipMap": zip_map,
