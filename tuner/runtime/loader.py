@@ -353,7 +353,13 @@ def _cut(outputs: Sequence[Argument], arrays: Sequence[Array]) -> list[Array]:
 
 
 def _as_array(symbol: str, argument: Argument, value: Any) -> Array:
+    """The value as an array that fits. An argument without dimensions may be a number of NumPy,
+    as the functions give one, or a vector of one element."""
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
     array: Array = value if isinstance(value, np.ndarray) else _from_dlpack(symbol, argument, value)
+    if argument.shape == () and array.shape == (1,):
+        array = array.reshape(())
     _check_one(symbol, argument, array)
     return array
 

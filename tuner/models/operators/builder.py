@@ -83,15 +83,17 @@ class GraphBuilder:
     def input(self, shape: Sequence[int], dtype: DType, fixed: Array | None = None) -> Value:
         """An input of the model. One that is fixed at a value is a constant to all that
         reads it."""
-        tensor = Tensor(name=f"in{len(self._inputs)}", shape=tuple(shape) or (1,), dtype=dtype)
+        tensor = Tensor(name=f"in{len(self._inputs)}", shape=tuple(shape), dtype=dtype)
         self._inputs.append(tensor)
         self._tensors[tensor.name] = tensor
         if fixed is not None:
             self._fixed[tensor.name] = np.ascontiguousarray(fixed).reshape(tensor.shape)
-            return self.constant(fixed.reshape(tuple(shape)), dtype)
+            return self.constant(fixed.reshape(tensor.shape), dtype)
         if 0 in shape:  # nothing can be read of it
-            return self.constant(np.empty(tuple(shape)), dtype)
-        return self._value(tensor, tuple(shape), range(len(shape)))
+            return self.constant(np.empty(tensor.shape), dtype)
+        value = self._value(tensor, tensor.shape, range(len(shape)))
+        # Expressions read tensors with dimensions.
+        return value if shape else self.alias(value, (1,)).view((), lambda: (0,))
 
     def sources(self, value: Value) -> list[int]:
         """The positions of the inputs that a value is computed from, ascending."""

@@ -210,8 +210,10 @@ class _Builder:
             self._add(self.graph.root(name), made)
 
     def _sum(self, root: str) -> Tensor:
-        """The sum of a tensor's summands, which a node adds up where there are several."""
+        """The sum of a tensor's summands, which a node adds up where there are several; of a
+        number with one dimension."""
         tensor = self.graph.tensor(root)
+        tensor = replace(tensor, shape=tensor.shape or (1,))
         parts = [self._shaped(part, tensor) for part in self.summands[root]]
         if len(parts) == 1:
             return parts[0]
@@ -219,10 +221,10 @@ class _Builder:
 
     def _result(self, root: str) -> str:
         """The derivative by an input, always written by a node."""
-        tensor = self.graph.tensor(root)
         total = self._sum(root)
         written = {name for node in self.nodes for name in node.outputs}
-        return total.name if total.name in written else self._added(tensor, [total]).name
+        made = total if total.name in written else self._added(total, [total])
+        return self._shaped(made, self.graph.tensor(root)).name
 
     def _added(self, tensor: Tensor, parts: Sequence[Tensor]) -> Tensor:
         axes = tuple(Axis(name=f"i{d}", extent=extent) for d, extent in enumerate(tensor.shape))

@@ -10,7 +10,6 @@ from tuner.workload.expression import (
     COMPUTED_IN,
     Axis,
     Cast,
-    Const,
     Expression,
     Read,
     Scalar,
@@ -30,16 +29,17 @@ def with_a_kernel(graph: Graph) -> Graph:
     copied = next((name for name in moved if prod(graph.tensor(name).shape)), None)
     if graph.nodes or copied is None:
         return graph
-    tensor = graph.tensor(copied)
-    axes = tuple(Axis(name=f"i{n}", extent=extent) for n, extent in enumerate(tensor.shape))
-    places: tuple[Scalar, ...] = tuple(Var(axis.name) for axis in axes)
-    if not axes:  # a number: libraries have no tensors without dimensions
-        tensor = graph.tensor(graph.root(copied))
-        axes, places = (Axis(name="u", extent=1),), (Const(0, "int64"),) * len(tensor.shape)
-    body: Scalar = Read(tensor.name, places)
-    if tensor.dtype in COMPUTED_IN:
-        body = Cast(COMPUTED_IN[tensor.dtype], body)
-    stage = Stage(name="copy", axes=axes, body=body, dtype=tensor.dtype)
-    node = Expression(name="copy", inputs=(tensor,), stages=(stage,), outputs=(stage.name,))
-    outputs = tuple(stage.name if name == copied else name for name in graph.outputs)
-    return replace(graph, nodes=(node,), outputs=outputs)
+    whole = replace(graph.tensor(copied), name="copied")
+    flat = replace(whole, name="flat", shape=(prod(whole.shape),))
+    body: Scalar = Read(flat.name, (Var("i"),))
+    if flat.dtype in COMPUTED_IN:
+        body = Cast(COMPUTED_IN[flat.dtype], body)
+    axis = Axis(name="i", extent=prod(whole.shape))
+    stage = Stage(name="copy", axes=(axis,), body=body, dtype=flat.dtype)
+    return replace(
+        graph,
+        nodes=(Expression(name="copy", inputs=(flat,), stages=(stage,), outputs=(stage.name,)),),
+        outputs=tuple(whole.name if name == copied else name for name in graph.outputs),
+        aliases={**graph.aliases, flat.name: graph.root(copied), whole.name: stage.name},
+        shapes={**graph.shapes, flat.name: flat, whole.name: whole},
+    )

@@ -67,7 +67,7 @@ def evaluate_all(model: Any, inputs: Sequence[Array]) -> dict[str, Array]:
     feeds = {}
     for value, array in zip(inputs_of(model.graph), inputs, strict=True):
         extents = [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
-        array = array.reshape(extents)  # libraries have no tensors without dimensions
+        array = array.reshape(extents)  # a number of graphs stored earlier has a dimension
         format = element_type(value.type.tensor_type.elem_type, value.name).format
         feeds[value.name] = array if format is None else format.typed(array)
     try:

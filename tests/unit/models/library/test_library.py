@@ -135,11 +135,47 @@ def test_an_input_with_one_value_is_compared_in_each_call(tmp_path: Path) -> Non
     (function,) = json.loads((out / "manifest.json").read_text())["functions"]
     assert [argument.get("fixed") for argument in function["arguments"]] == [None, [3, 4], None]
     assert "int64, 2, 16 bytes, must be 3 4" in (out / "include/sized.h").read_text()
-    subprocess.run([sys.executable, "example.py"], cwd=out / "examples", check=True)
+    run_examples(out, "sized")
+
+
+def run_examples(directory: Path, library: str) -> None:
+    """Those of an export, in each language."""
+    examples = directory / "examples"
+    subprocess.run([sys.executable, "example.py"], cwd=examples, check=True)
     for compiler, file in (("cc", "example.c"), ("c++", "example.cpp")):
-        command = [compiler, file, "-I../include", "../lib/libsized.a", "-lm", "-lpthread"]
-        subprocess.run([*command, "-o", "program"], cwd=out / "examples", check=True)
-        subprocess.run(["./program"], cwd=out / "examples", check=True)
+        command = [compiler, file, "-I../include", f"../lib/lib{library}.a", "-lm", "-lpthread"]
+        subprocess.run([*command, "-o", "program"], cwd=examples, check=True)
+        subprocess.run(["./program"], cwd=examples, check=True)
+
+
+@pytest.mark.slow
+def test_numbers_have_no_dimensions(tmp_path: Path) -> None:
+    """As NumPy has them: arrays of shape (), numbers of NumPy, and what a function gave."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Mul", ["x", "scale"], ["y"]),
+         helper.make_node("ReduceSum", ["y"], ["total"], keepdims=0)],
+        "numbers",
+        [value("x", TensorProto.FLOAT, [2, 3]), value("scale", TensorProto.FLOAT, [])],
+        [value("y", TensorProto.FLOAT, [2, 3]), value("total", TensorProto.FLOAT, [])],
+    )  # fmt: skip
+    model = helper.make_model(body, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    graph = read_graph(model.SerializeToString(), {})
+    kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
+    module = exported(graph, kernels, tmp_path / "out", "numbers")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for scale in (np.float32(2), np.array(2, np.float32), np.array([2], np.float32)):
+        y, total = module.run_numbers(x, scale)
+        np.testing.assert_array_equal(y, 2 * x)
+        assert np.shape(total) == () and total == 30 and total.dtype == np.float32
+    assert module.run_numbers(x, total)[1] == 450
+    with pytest.raises(module.ShapeError, match=r"scale has shape \(2,\), expected \(\)"):
+        module.run_numbers(x, np.ones(2, np.float32))
+    with pytest.raises(module.DTypeError, match="scale has dtype float64"):
+        module.run_numbers(x, np.float64(2))
+    documents = json.loads((tmp_path / "out/manifest.json").read_text())["functions"]
+    assert [each["shape"] for each in documents[0]["arguments"]] == [[2, 3], [], [2, 3], []]
+    run_examples(tmp_path / "out", "numbers")
 
 
 def test_small_formats_travel_as_bytes(tmp_path: Path) -> None:

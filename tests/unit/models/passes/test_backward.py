@@ -130,6 +130,16 @@ def test_a_derivative_is_differentiated_again() -> None:
     compare(graph, inputs_of(graph), made)
 
 
+def test_a_number_has_a_derivative_without_dimensions() -> None:
+    builder = GraphBuilder()
+    x, scale = builder.input((3,), "float32"), builder.input((), "float32")
+    scaled = elementwise("scaled", lambda a, s: a * s * s, x, scale)
+    graph = builder.graph([scaled, scale], ["x", "s", "y", "again"])
+    made = backward(graph)
+    assert [made.tensor(name).shape for name in made.outputs] == [(3,), ()]
+    compare(graph, inputs_of(graph), made)
+
+
 def test_labels_stay_distinct() -> None:
     node = parse("kernel k(A: f32[3], B: f32[3]) -> (Y: f32[3]) { Y[i] = A[i] * B[i] }", {})
     graph = Graph(
