@@ -380,12 +380,63 @@ def test_a_file_need_not_name_an_opset_that_it_has_no_operator_of() -> None:
     assert_as_the_runtime(model, X)
 
 
-def test_texts_are_refused_with_a_way_out() -> None:
-    attributes = {**forest("class", 2), "classlabels_strings": ["no", "yes"]}
-    model = model_of("TreeEnsembleClassifier", attributes, X, LABELS)
+CLASSES = np.array(["setosa", "versicolor", "virginica"])
+CLASSIFIERS: dict[str, Mapping[str, Any]] = {
+    "TreeEnsembleClassifier": forest("class", 3),
+    "SVMClassifier": {**machine(3), "classlabels_ints": None},
+    "LinearClassifier": {"coefficients": [0.5, -1.0, 2.0] * 5},
+}
+
+
+def outputs_of(model: Any, x: Any) -> list[Any]:
+    """What ONNX Runtime gives."""
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return list(session.run(None, {"X": x}))
+
+
+@pytest.mark.parametrize("op", CLASSIFIERS)
+def test_labels_that_are_texts_are_their_places(op: str) -> None:
+    attributes = {**CLASSIFIERS[op], "classlabels_strings": CLASSES.tolist()}
+    model = model_of(op, attributes, X, LABELS)
     model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.STRING
-    with pytest.raises(ModelRefused, match="integers as classes"):
-        read(model)
+    labels, scores = outputs_of(model, X)
+    places, got = graph_outputs(read(model), [X])
+    assert places.dtype == np.int64
+    assert CLASSES[places].tolist() == labels.tolist()
+    np.testing.assert_allclose(got, scores, rtol=1e-5, atol=1e-6)
+
+
+def texts_by_places(second: str) -> Any:
+    """The text at the place of each row's greatest element, as scikit-learn's are exported,
+    and an operator on it."""
+    kind = onnx.TensorProto
+    x = helper.make_tensor_value_info("X", kind.FLOAT, [7, 3])
+    y = helper.make_tensor_value_info("Y", kind.STRING, None)
+    nodes = [
+        helper.make_node("ArgMax", ["X"], ["place"], axis=1),
+        helper.make_node(
+            "ArrayFeatureExtractor", ["classes", "place"], ["label"], domain="ai.onnx.ml"
+        ),
+        helper.make_node(second, ["label"], ["Y"]),
+    ]
+    texts = [helper.make_tensor("classes", kind.STRING, [3], CLASSES.tolist())]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    graph = helper.make_graph(nodes, "g", [x], [y], texts)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def test_texts_that_labels_are_taken_from_are_their_places() -> None:
+    model, x = texts_by_places("Identity"), np.ascontiguousarray(X[:, :3])
+    (labels,) = outputs_of(model, x)
+    (places,) = graph_outputs(read(model), [x])
+    assert CLASSES[places].tolist() == labels.tolist()
+
+
+def test_what_computes_with_texts_is_refused() -> None:
+    with pytest.raises(ModelRefused):
+        read(texts_by_places("StringNormalizer"))
 
 
 @pytest.mark.parametrize(

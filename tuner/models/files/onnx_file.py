@@ -21,6 +21,7 @@ from tuner.models.files.input_shapes import InputShapes
 from tuner.models.files.input_values import InputValues
 from tuner.models.files.old_opsets import is_old, modernised
 from tuner.models.files.onnx_order import graphs_of, sort_operators
+from tuner.models.files.text_labels import number_labels
 from tuner.runtime.wrapper import MAX_ARGUMENTS
 
 _DOMAINS = ("", "ai.onnx")
@@ -73,6 +74,7 @@ def read_model(
     _check_nodes([node for body in bodies for node in _nodes(body)], limits)
     _check_attributes(model.graph)
     sort_operators(model.graph)
+    number_labels(model)
     for body in bodies:
         for tensor in tensors_of(body):
             _check_tensor(tensor, limits)
