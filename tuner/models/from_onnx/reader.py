@@ -261,7 +261,9 @@ class _Reader:
         if node.op in control.TABLE:
             return control.TABLE[node.op](node, partial(self.inner, node, scope=scope))
         if node.op in _RANDOM:
-            raise node.refusal("is random; a model must compute the same each time")
+            raise node.refusal(
+                "is random; a model must compute the same each time; make its result an input"
+            )
         if node.op == "ConstantOfShape":
             return shapes.constant_of_shape(node)
         rows_known = self.in_each(node, proto)
