@@ -275,7 +275,7 @@ def test_support_vectors_give_probabilities(classes: int, transform: str) -> Non
     [
         (machine(2, post_transform="LOGISTIC"), "which runtimes compute differently"),
         (machine(2, coefficients=[0.5] * 5), "which runtimes compute differently"),
-        (machine(3, vectors_per_class=[]), "export it as a LinearClassifier"),
+        (machine(3, vectors_per_class=None), "export it as a LinearClassifier"),
         (machine(3, vectors_per_class=[4, 3]), r"vectors_per_class \[4, 3\] of 3 classes"),
         (machine(3, coefficients=[0.5]), "1 coefficients for 7 vectors of 3 classes"),
         (machine(3, rho=[0.5]), "1 numbers rho"),
@@ -384,7 +384,7 @@ CLASSES = np.array(["setosa", "versicolor", "virginica"])
 CLASSIFIERS: dict[str, Mapping[str, Any]] = {
     "TreeEnsembleClassifier": forest("class", 3),
     "SVMClassifier": {**machine(3), "classlabels_ints": None},
-    "LinearClassifier": {"coefficients": [0.5, -1.0, 2.0] * 5},
+    "LinearClassifier": {"coefficients": [0.5, -1.0, 2.0] * 5, "intercepts": [0.5, 0.0, -0.5]},
 }
 
 

@@ -162,20 +162,20 @@ def test_numbers_have_no_dimensions(tmp_path: Path) -> None:
     model = helper.make_model(body, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     graph = read_graph(model.SerializeToString(), {})
     kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
-    module = exported(graph, kernels, tmp_path / "out", "numbers")
+    module = exported(graph, kernels, tmp_path / "out", "scaled")
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     for scale in (np.float32(2), np.array(2, np.float32), np.array([2], np.float32)):
-        y, total = module.run_numbers(x, scale)
+        y, total = module.run_scaled(x, scale)
         np.testing.assert_array_equal(y, 2 * x)
         assert np.shape(total) == () and total == 30 and total.dtype == np.float32
-    assert module.run_numbers(x, total)[1] == 450
+    assert module.run_scaled(x, total)[1] == 450
     with pytest.raises(module.ShapeError, match=r"scale has shape \(2,\), expected \(\)"):
-        module.run_numbers(x, np.ones(2, np.float32))
+        module.run_scaled(x, np.ones(2, np.float32))
     with pytest.raises(module.DTypeError, match="scale has dtype float64"):
-        module.run_numbers(x, np.float64(2))
+        module.run_scaled(x, np.float64(2))
     documents = json.loads((tmp_path / "out/manifest.json").read_text())["functions"]
     assert [each["shape"] for each in documents[0]["arguments"]] == [[2, 3], [], [2, 3], []]
-    run_examples(tmp_path / "out", "numbers")
+    run_examples(tmp_path / "out", "scaled")
 
 
 def test_small_formats_travel_as_bytes(tmp_path: Path) -> None:
