@@ -353,13 +353,9 @@ def _cut(outputs: Sequence[Argument], arrays: Sequence[Array]) -> list[Array]:
 
 
 def _as_array(symbol: str, argument: Argument, value: Any) -> Array:
-    """The value as an array that fits. An argument without dimensions may be a number of NumPy,
-    as the functions give one, or a vector of one element."""
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic):  # a number, as functions give one
         value = np.asarray(value)
     array: Array = value if isinstance(value, np.ndarray) else _from_dlpack(symbol, argument, value)
-    if argument.shape == () and array.shape == (1,):
-        array = array.reshape(())
     _check_one(symbol, argument, array)
     return array
 
@@ -403,7 +399,8 @@ def _check_one(symbol: str, argument: Argument, array: Array) -> None:
             f"{symbol}: {argument.name} has dtype {array.dtype}, expected {argument.dtype} "
             f"({argument.numpy_dtype})"
         )
-    if array.shape != argument.shape:
+    # A number may be a vector of one element.
+    if array.shape != argument.shape and (argument.shape or array.shape != (1,)):
         raise ShapeError(
             f"{symbol}: {argument.name} has shape {array.shape}, expected {argument.shape}"
         )
