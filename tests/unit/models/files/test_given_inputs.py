@@ -202,7 +202,7 @@ def test_an_input_that_decides_a_branch_is_fixed() -> None:
 
     c = np.array(False)
     graph = read_graph(content((5,)), {}, {"c": c})
-    assert graph.fixed["in1"] == False and graph.tensor(graph.outputs[0]).shape == (5,)
+    assert not graph.fixed["in1"] and graph.tensor(graph.outputs[0]).shape == (5,)
     assert read_graph(content((3,)), {}, {"c": c}).fixed == {}
     assert "give the value of 'c'" in says(content((5,)), {})
 

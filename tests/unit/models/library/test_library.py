@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,25 @@ def test_numbers_have_no_dimensions(tmp_path: Path) -> None:
     documents = json.loads((tmp_path / "out/manifest.json").read_text())["functions"]
     assert [each["shape"] for each in documents[0]["arguments"]] == [[2, 3], [], [2, 3], []]
     run_examples(tmp_path / "out", "scaled")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torch") is None, reason="no torch here")
+def test_a_model_without_inputs_is_an_operator_of_pytorch(tmp_path: Path) -> None:
+    values = numpy_helper.from_array(np.arange(3, dtype=np.float32), "values")
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])
+    nodes = [helper.make_node("Identity", ["values"], ["y"])]
+    body = helper.make_graph(nodes, "known", [], [result], [values])
+    model = helper.make_model(body, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    exported(read_graph(model.SerializeToString(), {}), {}, tmp_path / "out", "known")
+    program = (
+        "import torch, known\n"
+        "assert torch.equal(torch.ops.known.run_known(), torch.arange(3.0))\n"
+        "traced = torch.compile(torch.ops.known.run_known, backend='eager', fullgraph=True)\n"
+        "assert torch.equal(traced(), torch.arange(3.0))"
+    )
+    environment = {"PYTHONPATH": str(tmp_path / "out")}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=170)
 
 
 def test_small_formats_travel_as_bytes(tmp_path: Path) -> None:
