@@ -29,16 +29,15 @@ def coupled(of_first: Value, classes: int) -> Value:
     columns = builder.constant(np.arange(classes))
     least = _RESIDUAL / classes
 
-    def iteration(_: Value, before: Value) -> tuple[list[Value], list[Value]]:
+    def iteration(going: Value, before: Value) -> tuple[list[Value], list[Value]]:
         product = einsum("btj,bj->bt", matrix, before)
         energy = einsum("bt,bt->b", before, product)
         residual = elementwise(
             "residual", lambda p, e: unary("abs", p - e), product, reshape(energy, [rows, 1])
         )
         greatest = reduce("greatest", "max", residual, [1], keep=True)
-        (after, *_), _ = scan(
-            builder, "coordinates", classes, [columns], [before, product, energy], coordinate
-        )
+        states = [before, product, energy]
+        (after, *_), _ = scan(builder, "coordinates", classes, [columns], states, coordinate)
         kept = elementwise("kept", lambda g, a, b: where(g >= least, a, b), greatest, after, before)
         goes_on = compare(
             "goes_on", lambda g: g >= least, reduce("all", "max", greatest, [0, 1], keep=False)
