@@ -23,10 +23,19 @@ from tuner.models.passes.joints import (
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.algorithm import simplified
 from tuner.spaces.rewrite.stages import is_expensive
-from tuner.workload.expression import DTYPE_BYTES, Expression, Stage, arithmetic
+from tuner.workload.expression import (
+    DTYPE_BYTES,
+    Binary,
+    Expression,
+    Stage,
+    arithmetic,
+    reads,
+    walk,
+)
 
 # Operations on an element that are repeated: about what reading it from the third cache takes.
 MOST_OPERATIONS = 8
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 def with_maps_in_readers(graph: Graph) -> Graph:
@@ -50,6 +59,8 @@ def _in_readers(graph: Graph, node: Node) -> dict[int, tuple[Expression, ...]] |
     plain = [reader for reader in reading if isinstance(reader, Expression)]
     if not plain or len(plain) < len(reading) or name in graph.visible:
         return None
+    if len(plain) > 1 and any(_is_compared(name, reader) for reader in plain):
+        return None
     if not _moves_less(node, plain):
         return None
     if _takes_long(node) and not _is_summed_once(name, plain):
@@ -61,6 +72,18 @@ def _in_readers(graph: Graph, node: Node) -> dict[int, tuple[Expression, ...]] |
             return None
         changes[id(reader)] = (replace(joint, name=reader.name),)
     return changes
+
+
+def _is_compared(name: str, reader: Expression) -> bool:
+    """Whether the node compares the tensor with another one, which may come from it, as its
+    greatest element does: that was rounded where it was stored."""
+    for stage in reader.stages:
+        for part in walk(stage.body):
+            if isinstance(part, Binary) and part.op in _COMPARISONS:
+                sides = [{read.tensor for read in reads(side)} for side in (part.lhs, part.rhs)]
+                if all(sides) and name in sides[0] | sides[1]:
+                    return True
+    return False
 
 
 def _is_summed_once(name: str, reading: Sequence[Expression]) -> bool:

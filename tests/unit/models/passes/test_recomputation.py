@@ -52,6 +52,17 @@ def fused(builder: GraphBuilder, outputs: list[Value], count: int) -> Graph:
     return made
 
 
+def test_what_is_compared_with_its_greatest_is_stored() -> None:
+    """The greatest is rounded where it is stored, and would equal no product that is not."""
+    builder, (x, y) = inputs(2)
+    z = product(x, y)
+    top = reduce("max", "max", z, [1], keep=True)
+    made = fused(builder, [compare("equal", lambda a, b: a.equals(b), z, top)], 2)
+    given = [np.random.default_rng(1).random((ROWS, COLUMNS), np.float32) for _ in range(2)]
+    (equal,) = graph_outputs(made, given)
+    assert (equal.sum(1) == 1).all()
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_sum_computes_its_terms(axis: int) -> None:
     builder, (x, y) = inputs(2)
