@@ -25,13 +25,32 @@ from tuner.models.from_torch.region import (
     lies_without_gaps,
     refusal,
 )
-from tuner.models.from_torch.traced import Order, TakenApart, TracedPart, described, whole
+from tuner.models.from_torch.traced import (
+    Order,
+    TakenApart,
+    TracedPart,
+    described,
+    gotten_of,
+    whole,
+)
 from tuner.models.graph import Graph
 from tuner.runtime.wrapper import MAX_ARGUMENTS
 from tuner.torch.packed_graph import PackedGraph
 from tuner.torch.saved import SavedTensors
 
 Node: TypeAlias = Any  # torch.fx.Node, of a package that is read without its types
+
+# Normalisations whose second and third results are statistics, and what reads these.
+_NORMS = (
+    "aten._native_batch_norm_legit_functional.default",
+    "aten.native_layer_norm.default",
+    "aten.native_group_norm.default",
+)
+_NORM_DERIVATIVES = (
+    "aten.native_batch_norm_backward.default",
+    "aten.native_layer_norm_backward.default",
+    "aten.native_group_norm_backward.default",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +151,8 @@ class _Cut:
             if key not in tried:
                 tried[key] = refusal(node, self.apart)
             reasons[node] = tried[key]
+            if tried[key] is None and _has_untraced_statistics(node):
+                reasons[node] = "has statistics of another dtype than its trace says"
         return reasons
 
     def _is_ours(self, node: Node) -> bool:
@@ -272,6 +293,17 @@ class _Cut:
                 continue
             kept.append(step)
         return tuple(reversed(kept))
+
+
+def _has_untraced_statistics(node: Node) -> bool:
+    """Whether a normalisation gives or takes statistics of float32 whose trace says otherwise. So
+    PyTorch's kernels have them where a tensor has another dtype than its weights, as under
+    autocast."""
+    name = str(node.target)
+    if name not in _NORMS and name not in _NORM_DERIVATIVES:
+        return False
+    dtypes = {source.meta["val"].dtype for source in node.all_input_nodes}
+    return len(dtypes) > 1 and (name in _NORM_DERIVATIVES or not gotten_of(node).isdisjoint({1, 2}))
 
 
 def _writing(calls: Iterable[Node]) -> dict[Node, None]:

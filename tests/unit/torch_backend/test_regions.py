@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ torch = pytest.importorskip("torch")
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
-from tests.support.torch_regions import compile_evaluated  # noqa: E402
+from tests.support.torch_regions import compile_evaluated, compile_traced, evaluated  # noqa: E402
 from tuner.runtime.wrapper import MAX_ARGUMENTS  # noqa: E402
+from tuner.torch.compiling import by_pytorch  # noqa: E402
 from tuner.torch.partition import Partition, partition  # noqa: E402
 
 nn = torch.nn
@@ -110,6 +112,32 @@ def test_gradients_are_right() -> None:
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5, msg=name)
     for ours, theirs in zip(net.buffers(), own.buffers(), strict=True):
         assert_same(ours, theirs)  # running statistics
+    assert len(backend.parts) == 2 and all(cut.regions for cut in backend.parts)
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d, nn.LayerNorm, partial(nn.GroupNorm, 2)])
+@pytest.mark.parametrize("number", [1, 2])
+def test_gradients_under_autocast_are_right_whoever_computes_a_graph(
+    norm: Callable[[int], Any], number: int
+) -> None:
+    """PyTorch's normalisations save other dtypes than their traces say. The forward graph's
+    regions are evaluated, or those of the backward graph."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(5, 6), norm(6), nn.Tanh(), nn.Linear(6, 2))
+    own, x = copy.deepcopy(net), torch.randn(4, 5)
+
+    def computed(region: Any, eager: Any) -> Any:
+        return (evaluated if len(backend.parts) == number else by_pytorch)(region, eager)
+
+    def gradients(call: Callable[..., Any], of: Any) -> list[Any]:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = call(x)
+        y.float().square().mean().backward()
+        return [parameter.grad for parameter in of.parameters()]
+
+    compiled, backend = compile_traced(net, computed)
+    got, right = gradients(compiled, net), gradients(own, own)
+    torch.testing.assert_close(got, right, rtol=5e-2, atol=5e-3)
     assert len(backend.parts) == 2 and all(cut.regions for cut in backend.parts)
 
 
