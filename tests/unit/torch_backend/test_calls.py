@@ -19,6 +19,7 @@ from tuner.torch.call import RegionCall, raced  # noqa: E402
 from tuner.torch.notices import Notices, TunerWarning  # noqa: E402
 
 PATH = Path("library.so")
+NAN = float("nan")
 
 
 class Given:
@@ -158,6 +159,34 @@ def test_a_wrong_library_is_not_used(function: Callable[..., Any] | None, reason
         call(torch.ones(3))
     assert supply.discarded == 1
     assert call(torch.ones(3))[0].tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("result", "used"), [(3.0, True), (-9.0, True), (1e5, False), (1e8, False), (NAN, False)]
+)
+def test_what_only_rounding_is_left_of_is_judged_by_float64(result: float, used: bool) -> None:
+    """Float64 gives 1 here, PyTorch 0 in float32."""
+    clock, x = Seconds(), torch.tensor([1e8, 1.0, -1e8])
+
+    def cancelled(x: Any) -> Any:
+        clock.now_s += 1
+        return x * 2, (x[:1] + x[1:2]) + x[2:]
+
+    supply = Given(lambda x: (x * 2, torch.full((1,), result)))
+    call = RegionCall("region_1", cancelled, supply, Notices(), clock)
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        assert call(x)[1].item() == 0
+    assert call.is_pytorch == (not used) and len(given) == (not used)
+    assert supply.discarded == (not used)
+
+
+def test_what_jumps_is_not_rounding() -> None:
+    supply = Given(lambda x: (torch.full((3,), 0.5),))
+    call = RegionCall("region_1", lambda x: ((x - 1).sign(),), supply, Notices())
+    with pytest.warns(TunerWarning, match="is off by"):
+        call(torch.ones(3))
+    assert call.is_pytorch and supply.discarded == 1
 
 
 def test_a_library_is_tried_on_copies_of_what_it_writes() -> None:
