@@ -115,6 +115,7 @@ __attribute__((visibility("default"))) int __tvm_ffi_scaled(void *s, const Tuner
 """  # noqa: E501
 
 
+@pytest.mark.slow  # a process that loads PyTorch's compiler
 @pytest.mark.skipif(find_spec("torch") is None, reason="no torch here")
 def test_operators_of_pytorch_have_derivatives(
     tmp_path: Path, kernel: Callable[..., ExportKernel], toolchain: Toolchain

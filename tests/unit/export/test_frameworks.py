@@ -255,6 +255,7 @@ def test_functions_are_calls_of_jax(exported: Path) -> None:
     _run(JAX, exported)
 
 
+@pytest.mark.slow  # a process that loads PyTorch
 @pytest.mark.skipif(find_spec("torch") is None, reason="no torch here")
 def test_the_hub_folder_loads_by_its_path(exported: Path) -> None:
     (variant,) = (exported / "huggingface" / "build").iterdir()

@@ -166,6 +166,7 @@ def test_two_blocks_of_the_usual_tile_fit_a_multiprocessor(
     assert kernel.registers <= 128 and kernel.stack_bytes == 0, kernel
 
 
+@pytest.mark.slow  # a process that loads TVM
 def test_the_process_that_made_source_ends_well() -> None:
     code = (
         "from tests.support.cuda_sources import sources\n"

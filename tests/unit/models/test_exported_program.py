@@ -294,7 +294,7 @@ def test_recurrent_layers_are_scans() -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     layers = (
-        torch.nn.LSTM(6, 10, num_layers=2, bidirectional=True, batch_first=True),
+        torch.nn.LSTM(6, 10, batch_first=True),
         torch.nn.LSTM(6, 10, num_layers=2, bidirectional=True, proj_size=4),
         torch.nn.GRU(6, 16),
         torch.nn.RNN(6, 9, nonlinearity="relu", bias=False),

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
+from tests.support.depth import thinned  # noqa: E402
 from tests.support.torch_regions import compile_evaluated, compile_traced, evaluated  # noqa: E402
 from tuner.runtime.wrapper import MAX_ARGUMENTS  # noqa: E402
 from tuner.torch.compiling import by_pytorch  # noqa: E402
@@ -70,7 +71,7 @@ def test_norms_of_every_order_are_in_regions() -> None:
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("activation", thinned(["gelu", "relu"], 1, pytest.mark.slow))
 def test_a_fused_encoder_layer_is_one_region(norm_first: bool, activation: str) -> None:
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(
