@@ -267,7 +267,10 @@ def test_support_vectors_give_classes(
 @pytest.mark.parametrize("classes", [2, 3, 4])
 def test_support_vectors_give_probabilities(classes: int, transform: str) -> None:
     attributes = with_probabilities(classes, post_transform=transform)
-    assert_as_the_runtime(model_of("SVMClassifier", attributes, X, LABELS), X)
+    model = model_of("SVMClassifier", attributes, X, LABELS)
+    assert_as_the_runtime(model, X)
+    content = model.SerializeToString()
+    assert isinstance(verdict_on(read_model(content, {}), read(model), [X], {}), Right)
 
 
 @pytest.mark.parametrize(

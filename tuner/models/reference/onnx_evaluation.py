@@ -10,6 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from tuner.models.errors import NotEvaluated
+from tuner.models.evaluator.class_probabilities import SVMClassifier
 from tuner.models.evaluator.narrow_floats import compute_widely
 from tuner.models.evaluator.older_operators import operators_of
 from tuner.models.files.given_inputs import inputs_of
@@ -72,7 +73,7 @@ def evaluate_all(model: Any, inputs: Sequence[Array]) -> dict[str, Array]:
         feeds[value.name] = array if format is None else format.typed(array)
     try:
         with np.errstate(all="ignore"):
-            operators = [*operators_of(opset_of(model)), GatherElements, ZipMap]
+            operators = [*operators_of(opset_of(model)), GatherElements, SVMClassifier, ZipMap]
             evaluator = ReferenceEvaluator(model, new_ops=operators)
             compute_widely(evaluator, model.graph)
             results = evaluator.run(None, feeds, intermediate=True)
