@@ -64,6 +64,7 @@ def test_tensors_are_taken_as_they_lie(tmp_path: Path) -> None:
             torch.testing.assert_close(got, right)
     failing = native(path, region.packed, layouts_of(region), lambda message: lambda *_: message)
     assert "status 10" in failing(x) and "status 10" in failing(x, 3)  # no two tensors
+    assert "status 10" in failing(x.half(), y) and "status 10" in failing(x.to(torch.int32), y)
     with pytest.raises(LibraryError, match="of another region"):
         native(path, only_region(lambda x: x * 2, x).packed, Layouts(inputs=(), outputs=()), unused)
 

@@ -38,7 +38,10 @@ static int call(const struct tuner_function *function, const struct tuner_bindin
       PyErr_Clear();
       return tuner_fail(TUNER_ERROR_DTYPE, "%s: argument %d cannot be viewed by DLPack", function->symbol, (int)i);
     }
-    if (!function->arguments[i].is_output) {
+    const struct tuner_argument *const argument = &function->arguments[i];
+    if (tensor.dtype_code != argument->dtype_code || tensor.dtype_bits != argument->dtype_bits)
+      return tuner_fail(TUNER_ERROR_DTYPE, "%s: argument %d has another dtype", function->symbol, (int)i);
+    if (!argument->is_output) {
       if (!has_strides(&tensor, strides[0], strides + 1))
         return tuner_fail(TUNER_ERROR_SHAPE, "%s: argument %d has other strides", function->symbol, (int)i);
       strides += 1 + strides[0];
