@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -20,6 +22,7 @@ from tuner.models.passes.parts import in_parts
 from tuner.models.workloads import workloads_of
 from tuner.runtime.interfaces import DLPACK_EXCHANGE
 from tuner.runtime.link import link
+from tuner.runtime.loader import Library
 from tuner.torch.layouts import layouts_of
 from tuner.torch.native import native
 from tuner.torch.packed_graph import PackedGraph
@@ -35,6 +38,14 @@ def region_library(traced: Graph, cache_bytes: int | None = None) -> bytes:
     built = model_kernel(graph, kernels, host_target(), 1, SYMBOL, ModelNumbers())
     function = with_replaced_inputs(function_of(built), graph)
     return link("region", [function], interfaces=(DLPACK_EXCHANGE,))
+
+
+def library_outputs(graph: Graph, inputs: Sequence[Any], folder: Path) -> list[Any]:
+    """What a graph's library gives for arrays."""
+    path = folder / "graph.so"
+    path.write_bytes(region_library(graph))
+    results = Library(path).function(SYMBOL)(*inputs)
+    return list(results) if isinstance(results, tuple) else [results]
 
 
 def by_library(region: Region, eager: Function) -> Function:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support.graph_values import graph_outputs
+from tests.support.torch_libraries import library_outputs
 from tests.support.torch_programs import assert_reads_as, exported
 from tuner.models.exported_program import read_exported
 from tuner.models.nodes import Branch
@@ -142,33 +145,6 @@ def products(x: Tensor, i: Tensor) -> tuple[Tensor, ...]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("function", "inputs"),
-    [
-        (extremes, (ROWS, NUMBERS)),
-        (extremes, (ODD, NUMBERS)),
-        (places_of_sums, (ROWS, NUMBERS)),
-        (orders, (ROWS, NUMBERS)),
-        (scalars, (SPECIAL, SPECIAL.flip(0))),
-        (scalars, (ODD[2], ODD[0])),
-        (gammas, (SPECIAL,)),
-        (writes, (ROWS, NUMBERS)),
-        (distances, (ROWS,)),
-        (windows, (ROWS, NUMBERS)),
-        (products, (ROWS, NUMBERS)),
-        (roundings, (ROWS,)),
-    ],
-)
-def test_operators_mean_what_they_mean_to_pytorch(
-    function: Callable[..., Any], inputs: tuple[Tensor, ...]
-) -> None:
-    assert_reads_as(function, *inputs)
-
-
-def test_a_median_with_nan_is_nan() -> None:
-    assert_reads_as(lambda x: (*x.median(1), x.median(), x.median(2)[0]), ODD)
-
-
 def linear_algebra(x: Tensor) -> tuple[Tensor, ...]:
     linalg, eye = torch.linalg, torch.eye(4)
     square, side = x[..., :4, :4], x[..., :4, 4:]
@@ -182,6 +158,44 @@ def linear_algebra(x: Tensor) -> tuple[Tensor, ...]:
         linalg.solve_triangular(square, side, upper=True, unitriangular=True),
         linalg.solve_triangular(definite, side.mT, upper=False, left=False),
     )  # fmt: skip
+
+
+CASES = [
+    (extremes, (ROWS, NUMBERS)),
+    (extremes, (ODD, NUMBERS)),
+    (places_of_sums, (ROWS, NUMBERS)),
+    (orders, (ROWS, NUMBERS)),
+    (scalars, (SPECIAL, SPECIAL.flip(0))),
+    (scalars, (ODD[2], ODD[0])),
+    (gammas, (SPECIAL,)),
+    (writes, (ROWS, NUMBERS)),
+    (distances, (ROWS,)),
+    (windows, (ROWS, NUMBERS)),
+    (products, (ROWS, NUMBERS)),
+    (roundings, (ROWS,)),
+]
+
+
+@pytest.mark.parametrize(("function", "inputs"), CASES)
+def test_operators_mean_what_they_mean_to_pytorch(
+    function: Callable[..., Any], inputs: tuple[Tensor, ...]
+) -> None:
+    assert_reads_as(function, *inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("function", "inputs"), [*CASES, (linear_algebra, (ROWS,))])
+def test_libraries_compute_what_pytorch_does(
+    tmp_path: Path, function: Callable[..., Any], inputs: tuple[Tensor, ...]
+) -> None:
+    graph = read_exported(exported(function, *inputs))
+    got = library_outputs(graph, [tensor.numpy() for tensor in inputs], tmp_path)
+    for number, (array, right) in enumerate(zip(got, function(*inputs), strict=True)):
+        np.testing.assert_allclose(array, right.numpy(), 1e-3, 1e-3, err_msg=str(number))
+
+
+def test_a_median_with_nan_is_nan() -> None:
+    assert_reads_as(lambda x: (*x.median(1), x.median(), x.median(2)[0]), ODD)
 
 
 def test_matrices_are_factored_as_pytorch_does() -> None:
