@@ -55,7 +55,8 @@ def scans(graph: Graph) -> list[Scan]:
 def every_operand(graph: Graph) -> dict[str, tuple[str, ...]]:
     """As if each kernel read all operands before it wrote anything."""
     return {
-        node.outputs[0]: tuple(tensor.name for tensor in node.inputs) for node in graph.expressions
+        node.outputs[0]: tuple(graph.root(tensor.name) for tensor in node.inputs)
+        for node in graph.expressions
     }
 
 
