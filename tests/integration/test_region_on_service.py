@@ -47,8 +47,14 @@ def test_a_service_that_stops_costs_the_attempt_and_its_job_is_found_again(
         with serving(replace(options, port=int(url.rpartition(":")[2]))) as service:
             attempt = attempts.submit(made, making)
             (job,) = _jobs(service)
-            with service.database.write() as session:
-                jobs.request_cancel(session, job)
+
+            def taken_back() -> bool:
+                """It is resumed where it was cancelled before the attempt follows it."""
+                with service.database.write() as session:
+                    jobs.request_cancel(session, job)
+                return attempt.done()
+
+            wait_for(taken_back, timeout_s=100)
             with pytest.raises(TuningFailed, match=f"job {job} of {url} cancelled"):
                 attempt.result(timeout=120)
             assert _jobs(service) == [job]
