@@ -106,6 +106,7 @@ def test_a_system_without_such_folders_has_no_turns(tmp_path: Path) -> None:
         assert has.wait(5)
 
 
+# Where a sandbox shows no cores there are no turns, as the test before says of such folders.
 @pytest.mark.skipif(not (CORES / "cpu0" / ENTRANCE).exists(), reason="the system shows no cores")
 def test_the_machines_own_cores_have_turns() -> None:
     with CoreTurns().turn([0], alone=True), another(CORES, 0, alone=True) as has:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -151,7 +150,6 @@ def test_counts_beyond_32_bits_are_refused(checked: Callable[[str], Library]) ->
         assert "P[4]" in refusal(checked("int64"), pointers, indices)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="counts the threads of Linux")
 def test_threads_share_the_checks_of_long_inputs(shared: Library) -> None:
     pointers, indices = honest("int32", LONG)
     before = len(os.listdir("/proc/self/task"))
