@@ -2,11 +2,15 @@
 they pay.
 
     python -m benchmarks.sparse -o results [--suite benchmarks/kernels/sparse.json] [--only NAMES]
+    python -m benchmarks.sparse -o results --mkl LIBRARY --taco FOLDER [--only NAMES]
     python -m benchmarks.sparse -o results --densities [--only spmv,spmm]
 
 Each workload is tuned, unless the folder has its kernel already, and called in turn with the
 libraries in one process, on the same arrays. So a case takes a second behind its tuning,
 where `benchmarks.kernels` starts three processes in each of seven rounds.
+
+With `--mkl` and the path of libmkl_rt, MKL takes part in products with a matrix, with `--taco` and
+a folder of kernels that taco wrote (`benchmarks/csr_libraries.py` says how) taco does.
 
 `--densities` prints for each operator on a sparse pattern the density below which its kernel
 takes less time than the dense kernel that computes the same or more.
@@ -33,6 +37,8 @@ from typing import Any
 import numpy as np
 
 import tuner
+from benchmarks import csr_libraries
+from benchmarks.csr_libraries import CsrProduct
 from benchmarks.kernels.options import command_line, names
 from benchmarks.kernels.report import TITLES, hundredths, significant
 from benchmarks.kernels.suite import read_suite
@@ -48,7 +54,7 @@ from benchmarks.measurement import (
 from benchmarks.models.race import settle
 from tuner.app.kernels.kernel import Kernel
 from tuner.app.races.race import kept_kernel
-from tuner.measure.rivals.rivals import RivalError, open_rival
+from tuner.measure.rivals.rivals import RivalError, clock_calls, open_rival
 from tuner.runtime.loader import Library, aligned_empty
 from tuner.settings import Settings, load_settings
 from tuner.target.detect import detect_cpu
@@ -58,6 +64,7 @@ from tuner.workload.workload import Workload
 
 SUITE = Path(__file__).with_name("kernels") / "sparse.json"
 RIVALS = ("scipy", "torch")
+CSR_LIBRARIES = {"mkl": csr_libraries.mkl, "taco": csr_libraries.taco}  # that have to be given
 SAMPLE_S = 2e-3  # of calls in a row
 WARM_S = 2e-2  # of calls before each: systems take a few ms to spread threads over cores
 TOLERANCE = 1e-2  # of the greatest number; narrow floats are rounded by either side
@@ -111,6 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--suite", type=Path, default=SUITE)
     parser.add_argument("--only", default="", help="names, separated by commas")
     parser.add_argument("--densities", action="store_true", help="against our own dense kernels")
+    parser.add_argument("--mkl", type=Path, help="libmkl_rt.so of MKL, which takes part")
+    parser.add_argument("--taco", type=Path, help="the folder of taco's kernels, which take part")
     parser.add_argument("--trials", type=int, default=48)
     parser.add_argument("--seconds", type=float, default=12, help="of a search, at most")
     parser.add_argument("--threads", type=int, default=1)
@@ -128,7 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         cases = {case.name: case.workload for case in read_suite(options.suite, only)}
         suite = options.suite.stem
-        tables = [races(settings, cases, options.rounds)]
+        others = {name: getattr(options, name) for name in CSR_LIBRARIES if getattr(options, name)}
+        tables = [races(settings, cases, options.rounds, others)]
     target = detect_cpu()
     document = Measurement(
         suite=suite,
@@ -148,32 +158,59 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(path)
 
 
-def races(settings: Settings, cases: Mapping[str, Workload], rounds: int) -> Table:
-    """The times of each case's kernel and of the libraries that have a route to it."""
+def races(
+    settings: Settings, cases: Mapping[str, Workload], rounds: int, given: Mapping[str, Path]
+) -> Table:
+    """The times of each case's kernel and of the libraries that have a route to it.
+
+    `given` has the places of libraries of `CSR_LIBRARIES` that take part.
+    """
+    libraries = (*RIVALS, *given)
+    timed = ("kernel", *libraries)
     rows: list[list[Value]] = []
     ratios: list[float] = []
     for name, workload in cases.items():
         kernel = kernel_of(workload, settings)
         with pinned(settings.threads):
-            times = in_turn(contenders(kernel, workload, settings.threads), rounds)
-        others = {rival: times[rival] for rival in RIVALS if rival in times}
+            clocks = contenders(kernel, workload, settings.threads)
+            clocks |= csr_clocks(workload, settings.threads, given)
+            times = in_turn(clocks, rounds)
+        others = {rival: times[rival] for rival in libraries if rival in times}
         fastest = min(others, key=others.__getitem__, default=None)
         ratio = None if fastest is None else others[fastest] / times["kernel"]
         ratios += [] if ratio is None else [ratio]
-        shown = [significant(1e3 * times[who]) if who in times else None for who in TIMED]
+        shown = [significant(1e3 * times[who]) if who in times else None for who in timed]
         library = None if fastest is None else TITLES[fastest]
         rows.append([name, *shown, library, hundredths(ratio)])
         print(*rows[-1], sep="  ", flush=True)
     if ratios:
         mean = hundredths(exp(fmean(map(log, ratios))))
-        rows.append(["geometric mean", *[None] * len(TIMED), None, mean])
+        rows.append(["geometric mean", *[None] * len(timed), None, mean])
         print(f"geometric mean {mean} of {len(ratios)}, smallest {min(ratios):.2f}")
-    columns = {"workload": "", **{TITLES[who]: "ms" for who in TIMED}}
+    columns = {"workload": "", **{TITLES[who]: "ms" for who in timed}}
     columns |= {"library": "", "fastest library / kernel": "ratio"}
     return Table(title="", columns=columns, rows=rows)
 
 
-TIMED = ("kernel", *RIVALS)
+def csr_clocks(workload: Workload, threads: int, given: Mapping[str, Path]) -> dict[str, Clock]:
+    """Libraries of `CSR_LIBRARIES` on the inputs of `contenders`, which compute the same."""
+    clocks: dict[str, Clock] = {}
+    for name, place in given.items():
+        try:
+            product = CsrProduct.of(workload, make_inputs(workload.expression, 1))
+            call = CSR_LIBRARIES[name](place, product, threads)
+            call()
+            check(workload, product.result, product.expected())
+        except (OSError, RivalError) as error:
+            print(f"{name} takes no part: {error}", flush=True)
+        else:
+            clocks[name] = partial(_mean_s, call)
+    return clocks
+
+
+def _mean_s(call: csr_libraries.Product, number: int) -> float:
+    (sample,) = clock_calls(call, number, 1)
+    return sample
 
 
 def densities(settings: Settings, only: Sequence[str], rounds: int) -> Table:

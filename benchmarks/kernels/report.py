@@ -26,6 +26,8 @@ TITLES = {
     "scipy": "SciPy",
     "torch": "PyTorch",
     "onednn": "oneDNN packed",
+    "mkl": "MKL",
+    "taco": "taco",
     METASCHEDULE: "MetaSchedule",
 }
 Bound = Literal["compute", "memory"]

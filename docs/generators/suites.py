@@ -104,6 +104,12 @@ PARTS = (
                 "between calls, beside SciPy and PyTorch on the same arrays. Indices are checked "
                 "in each call of a kernel.",
             ),
+            "csr": Suite(
+                title="Sparse products by MKL and taco",
+                about="`python -m benchmarks.sparse -o FOLDER --mkl LIBRARY --taco FOLDER`: the "
+                "products above beside MKL's of a handle that was optimized before, and kernels "
+                "that taco wrote (`benchmarks/csr_libraries.py` says how).",
+            ),
             "densities": Suite(
                 title="From which density on sparse kernels pay",
                 about="`python -m benchmarks.sparse -o FOLDER --densities`: kernels of uniform "

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.csr_libraries import CsrProduct
 from benchmarks.kernels.report import TITLES
 from benchmarks.kernels.suite import read_suite
-from benchmarks.sparse import PAIRS, SAMPLE_S, SUITE, WARM_S, check, crossing, in_turn, said
+from benchmarks.sparse import (
+    CSR_LIBRARIES,
+    PAIRS,
+    SAMPLE_S,
+    SUITE,
+    WARM_S,
+    check,
+    crossing,
+    csr_clocks,
+    in_turn,
+    said,
+)
 from tuner.measure.rivals.rivals import RIVALS, RivalError
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec
 
 
@@ -75,4 +90,31 @@ def test_a_library_that_computes_something_else_is_found() -> None:
 
 
 def test_every_library_has_a_title() -> None:
-    assert set(RIVALS) <= set(TITLES)
+    assert {*RIVALS, *CSR_LIBRARIES} <= set(TITLES)
+
+
+@pytest.mark.parametrize("width", [None, 3])
+def test_products_for_other_libraries_are_of_the_same_matrices(width: int | None) -> None:
+    spec = "M=6,N=5,density=0.4" if width is None else f"M=6,N=5,K={width},density=0.4"
+    workload = parse_spec(f"{'spmv' if width is None else 'spmm'}:{spec}")
+    inputs = make_inputs(workload.expression, 1)
+    product = CsrProduct.of(workload, inputs)
+    right = evaluate(workload.expression, inputs)["Y"]
+    assert product.shape == (6, 5) and product.width == width
+    assert product.result.shape == product.expected().shape == right.shape
+    np.testing.assert_allclose(product.expected(), right, rtol=1e-5)
+
+
+def test_a_library_without_the_product_takes_no_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag, double = (
+        parse_spec("embedding_bag:V=16,D=4,B=2,L=3"),
+        parse_spec("spmv:M=6,N=5,density=0.4,dtype=float64"),
+    )
+    for workload in (bag, double):
+        assert csr_clocks(workload, 1, {"mkl": tmp_path}) == {}
+        assert f"float32 matrices only, and not {workload.spec}" in capsys.readouterr().out
+    absent = {"taco": tmp_path}
+    assert csr_clocks(parse_spec("spmv:M=6,N=5,density=0.4"), 1, absent) == {}
+    assert "taco takes no part: " in capsys.readouterr().out
