@@ -30,6 +30,10 @@ class Interruption(Enum):
 Interrupt = Callable[[], Interruption | None]
 
 
+class Interrupted(Exception):
+    """The job is to stop: raised between steps that cannot be interrupted themselves."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrchestratorOptions:
     """How an orchestrator runs jobs, and on what."""
