@@ -22,7 +22,7 @@ from tuner.measure.regression import CONFIRMATIONS, Contest, RaceRecord, State
 from tuner.measure.statistics import Ratio
 from tuner.workers.fleet.messages import RaceOutcome, Ranked
 from tuner.workers.jobs import reracing
-from tuner.workers.jobs.promotion import INCUMBENT
+from tuner.workers.jobs.contest import INCUMBENT
 from tuner.workers.jobs.revalidation import TASKS
 
 EVERY = timedelta(days=30)

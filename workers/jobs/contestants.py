@@ -10,7 +10,7 @@ from tuner.db.kernels import Kernel
 from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
 from tuner.measure.regression import CANARY
 from tuner.workers.fleet.messages import BuildFinalists, BuildRequest, Built, Contestant, Library
-from tuner.workers.jobs.promotion import ATTEMPTS, BUILD_S, DEFAULT, INCUMBENT
+from tuner.workers.jobs.contest import ATTEMPTS, BUILD_S, DEFAULT, INCUMBENT
 from tuner.workers.jobs.task import TaskRun
 
 

@@ -13,8 +13,8 @@ from tuner.measure.foreign.dimensions import dimensions_from_document
 from tuner.measure.foreign.verdict import Verdict, VerdictName
 from tuner.workers.fleet.handle import FleetError
 from tuner.workers.fleet.messages import Contestant, ExaminationOutcome, RunExamination
+from tuner.workers.jobs.contest import ANSWER_S, ATTEMPTS, RACE_S
 from tuner.workers.jobs.contestants import default_contestant, promoted_contestant
-from tuner.workers.jobs.promotion import ANSWER_S, ATTEMPTS, RACE_S
 from tuner.workers.jobs.task import TaskRun
 from tuner.workers.jobs.verdicts import verdict_document, within_limits
 

@@ -21,10 +21,11 @@ from tuner.measure.outcome import Trial
 from tuner.models.tuning.task_scheduler import kind_of
 from tuner.models.tuning.time_plan import TimePlan
 from tuner.tuning import TuningResult
+from tuner.workers.jobs.contest import FINALISTS, NothingVerified, contested
 from tuner.workers.jobs.kernel_cache import keep, stored_kernels
 from tuner.workers.jobs.model_jobs import ModelCalls, needless_tasks, tune_in_rounds
 from tuner.workers.jobs.options import Interrupted
-from tuner.workers.jobs.promotion import FINALISTS, NothingVerified, contested, settle
+from tuner.workers.jobs.promotion import settle
 from tuner.workers.jobs.settlement import Settle, Settlement
 from tuner.workers.jobs.task import TaskRun, search
 from tuner.workers.jobs.task_preparation import TaskPreparation

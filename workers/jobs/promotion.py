@@ -1,107 +1,40 @@
-"""Promotion: a race of the best trials, the incumbent and the default schedule.
-
-The best of many noisy measurements is too good to be true. The race therefore measures
-again, in fresh processes, on inputs that no trial has seen, while nothing builds, and
-decides by medians with confidence intervals. Its winner is stored and promoted.
-"""
+"""Promotion: the winner of a race is stored and becomes the kernel of its workload."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tuner.db import artifacts, events, jobs, kernels, leases, promotions, tradeoffs
 from tuner.db.engine import Session
 from tuner.db.errors import IncumbentChanged
-from tuner.db.kernels import RUNNERS_UP, Kernel
+from tuner.db.kernels import RUNNERS_UP
 from tuner.db.promotions import NewKernel
-from tuner.errors import TunerError
-from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
-from tuner.export.signature import Signer
 from tuner.measure.cache import WARM
 from tuner.measure.objective import Figures, chosen, front
-from tuner.measure.outcome import Timed, Trial, kept_pace
 from tuner.measure.timing import ABANDON_FACTOR
 from tuner.runtime.prepack import prepack_from
 from tuner.workers.backends.backend import Packing
 from tuner.workers.fleet.handle import FleetError
-from tuner.workers.fleet.messages import (
-    BuildFinalists,
-    BuildRequest,
-    Built,
-    Contestant,
-    Disqualified,
-    Finalist,
-    Library,
-    RaceOutcome,
-    Ranked,
-    RunRace,
+from tuner.workers.fleet.messages import Disqualified, Finalist, Ranked
+from tuner.workers.jobs.contest import (
+    ATTEMPTS,
+    DEFAULT,
+    Contest,
+    Entry,
+    NothingVerified,
+    Promotion,
+    contested,
 )
 from tuner.workers.jobs.delivery import pack, signature
-from tuner.workers.jobs.smaller_trials import on_front
-from tuner.workers.jobs.task import TaskRun
 from tuner.workers.jobs.timeline import versions
 
-FINALISTS = 4  # best trials with different code that take part, beside default and incumbent
-# Where cores changed their speed: of 27 that were raced again, the fastest were the 4th
-# and the 7th by trials.
-UNSTEADY_FINALISTS = 12
-# Limit on a race beyond its kernels' own time; preparing large references takes longest.
-RACE_S = 300.0
-# Limit on the wait for its answer, which the fleet gives in any case: it has deadlines for the
-# lane's preparation (six minutes on a busy machine) before the race, and for the race.
-ANSWER_S = 1500.0
-BUILD_S = 60.0  # limit on one finalist's build; a patient one's is as many times longer
-# Of a build or race that lost its worker, and of a race whose incumbent changed meanwhile.
-ATTEMPTS = 3
-DEFAULT, INCUMBENT = "default", "incumbent"
 # Of a model's kernel, whose place within the model may suit another better: contestants
 # that are kept beside the winner, and how many times its time they may take.
 MOST_RUNNERS_UP, NEAR = 2, 1.25
-
-
-class NothingVerified(TunerError):
-    """Not even the default schedule computes the right answer; there is no kernel."""
-
-    code = "nothing_verified"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Promotion:
-    """What a promotion needs."""
-
-    run: TaskRun
-    best: Sequence[Trial]  # timed trials, fastest first
-    artifacts: ArtifactStore
-    check: Callable[[], None]  # raises when the work is to stop
-    signer: Signer | None = None  # of what goes into the store
-    canary: bool = False  # whether a champion stays until the winner has won again
-    finalists: int | None = None  # at most, where time is short; None: as many as help
-    # All trials of the task, where objectives beside time choose among them.
-    trials: Sequence[Trial] = ()
-    # returns once this process computes nothing that a race of so many contestants would notice
-    quiet: Callable[[int], None] = lambda contestants: None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Entry:
-    """A contestant and its provenance: a trial, or the incumbent kernel."""
-
-    contestant: Contestant
-    library: Library | None  # built now; None for the incumbent
-    trial: Trial | None
-    kernel: Kernel | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contest:
-    """A race that is over, with those who took part."""
-
-    entries: Sequence[_Entry]
-    race: RaceOutcome
 
 
 def promote(promotion: Promotion) -> str:
@@ -118,125 +51,6 @@ def promote(promotion: Promotion) -> str:
     raise FleetError(
         f"the incumbent kernel changed {ATTEMPTS} times during the race; resume the job"
     )
-
-
-def contested(promotion: Promotion) -> Contest:
-    """Races the finalists; with the default schedule where nobody wins without.
-
-    Raises NothingVerified where there is none to race, and FleetError.
-    """
-    # The kernels of a model are many, and the calls of some defaults take seconds.
-    with_default = not distinct(promotion.best, 1) or (
-        promotion.run.default_fits and promotion.run.job.kind != jobs.MODEL
-    )
-    entries = _entries(promotion, with_default)
-    if entries:
-        race = _race(promotion, entries)
-        if with_default or race.winner is not None:
-            return Contest(entries=entries, race=race)
-    entries = _entries(promotion, True)
-    return Contest(entries=entries, race=_race(promotion, entries))
-
-
-def distinct(best: Sequence[Trial], count: int) -> list[Trial]:
-    """The fastest trials with distinct code, without the default and abandoned ones."""
-    chosen: dict[str, Trial] = {}
-    for trial in best:
-        outcome = trial.outcome
-        if isinstance(outcome, Timed) and trial.config and not outcome.conditions.abandoned:
-            chosen.setdefault(outcome.artifact, trial)
-    return list(chosen.values())[:count]
-
-
-def _entries(promotion: Promotion, with_default: bool) -> list[_Entry]:
-    """The contestants; there is none where no finalist builds and the default is left out."""
-    run = promotion.run
-    count = FINALISTS if kept_pace(promotion.best) else UNSTEADY_FINALISTS
-    if promotion.finalists is not None:
-        count = min(count, promotion.finalists)
-    fastest = distinct(promotion.best, count)
-    smaller = on_front(promotion.trials, run.job.goal, fastest)
-    trials = [*([None] if with_default else []), *fastest, *smaller]
-    requests = [
-        BuildRequest(number=number, config=trial.config if trial else None, keep=True)
-        for number, trial in enumerate(trials)
-    ]
-    entries = []
-    for trial, built in zip(trials, _build(promotion, tuple(requests)), strict=True):
-        if isinstance(built.result, Library):
-            name = DEFAULT if trial is None else f"trial {trial.number}"
-            contestant = Contestant(name=name, path=built.result.path, symbol=built.result.symbol)
-            entries.append(_Entry(contestant=contestant, library=built.result, trial=trial))
-        elif trial is None:
-            raise NothingVerified(
-                f"the default schedule of {run.problem.workload.spec} does not build: "
-                f"{built.result.message}"
-            )
-    if not entries:
-        return []
-    with run.database.read() as session:
-        kernel = kernels.find_promoted(
-            session,
-            run.problem.workload.key,
-            run.problem.target.key,
-            run.problem.threads,
-            cache=run.problem.cache,
-        )
-    incumbent = _incumbent(promotion, kernel, entries) if kernel is not None else []
-    if kernel is not None and incumbent:  # the same code would only race against itself
-        entries = [
-            entry
-            for entry in entries
-            if entry.trial is None
-            or entry.library is None
-            or entry.library.sha256 != kernel.artifact
-        ]
-    return entries + incumbent
-
-
-def _incumbent(promotion: Promotion, kernel: Kernel, entries: Sequence[_Entry]) -> list[_Entry]:
-    """The incumbent as a contestant; none if its library is lost."""
-    try:
-        path = promotion.artifacts.verify(kernel.artifact)
-    except (ArtifactMissing, ArtifactCorrupt):
-        return []
-    symbol = entries[0].contestant.symbol  # it depends on the workload alone
-    contestant = Contestant(name=INCUMBENT, path=str(path), symbol=symbol)
-    return [_Entry(contestant=contestant, library=None, trial=None, kernel=kernel)]
-
-
-def _build(promotion: Promotion, requests: tuple[BuildRequest, ...]) -> tuple[Built, ...]:
-    error: str | None = None
-    for _ in range(ATTEMPTS):
-        answer = promotion.run.measurer.request_control(
-            BuildFinalists(requests=requests),
-            timeout_s=BUILD_S * sum(request.patience for request in requests),
-            check=promotion.check,
-        )
-        error = answer.error
-        if error is None:
-            return tuple(part for part in answer.value if isinstance(part, Built))
-    raise FleetError(f"the finalists could not be built: {error}")
-
-
-def _race(promotion: Promotion, entries: Sequence[_Entry]) -> RaceOutcome:
-    incumbent = INCUMBENT if any(entry.kernel for entry in entries) else None
-    contestants = tuple(entry.contestant for entry in entries)
-    default = DEFAULT if any(contestant.name == DEFAULT for contestant in contestants) else None
-    control = RunRace(
-        contestants=contestants, default=default or incumbent, incumbent=incumbent, limit_s=RACE_S
-    )
-    promotion.quiet(len(contestants))
-    error: str | None = None
-    for _ in range(ATTEMPTS):
-        answer = promotion.run.measurer.request_control(
-            control, timeout_s=ANSWER_S, check=promotion.check
-        )
-        error = answer.error
-        for outcome in answer.value:
-            if isinstance(outcome, RaceOutcome):
-                return outcome
-    raise FleetError(f"the race could not be run: {error}")
 
 
 def settle(promotion: Promotion, contest: Contest) -> str:
@@ -290,7 +104,7 @@ def settle(promotion: Promotion, contest: Contest) -> str:
 
 
 def _new_kernel(
-    promotion: Promotion, entry: _Entry, ranked: Ranked, finalists: Mapping[str, Finalist]
+    promotion: Promotion, entry: Entry, ranked: Ranked, finalists: Mapping[str, Finalist]
 ) -> NewKernel:
     """A contestant that was built now, with its artifacts stored."""
     assert entry.library is not None
@@ -321,7 +135,7 @@ def _new_kernel(
 
 def _tradeoffs(
     promotion: Promotion,
-    entries: Sequence[_Entry],
+    entries: Sequence[Entry],
     finalists: Mapping[str, Finalist],
     winner: Ranked,
 ) -> list[NewKernel]:
@@ -345,7 +159,7 @@ def _tradeoffs(
     ]
 
 
-def _figures(raced: tuple[_Entry, Ranked]) -> Figures:
+def _figures(raced: tuple[Entry, Ranked]) -> Figures:
     entry, ranked = raced
     code_bytes = entry.library.code_bytes if entry.library is not None else None
     if entry.kernel is not None:
@@ -384,7 +198,7 @@ def _with_tradeoffs(
     return kernel
 
 
-def _store(promotion: Promotion, entry: _Entry, winner: Ranked) -> tuple[str, dict[str, Any]]:
+def _store(promotion: Promotion, entry: Entry, winner: Ranked) -> tuple[str, dict[str, Any]]:
     """Stores library, object code and export.
 
     Returns the library's digest, and the schedule, which names the other digests.
@@ -422,7 +236,7 @@ def _store(promotion: Promotion, entry: _Entry, winner: Ranked) -> tuple[str, di
 
 def _runners_up(
     promotion: Promotion,
-    entries: Sequence[_Entry],
+    entries: Sequence[Entry],
     finalists: Mapping[str, Finalist],
     winner: Ranked,
 ) -> list[dict[str, Any]]:

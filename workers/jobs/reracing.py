@@ -20,12 +20,12 @@ from tuner.measure.regression import CANARY, Contest, RaceRecord
 from tuner.measure.rivals.rivals import installed_versions
 from tuner.workers.fleet.handle import FleetError
 from tuner.workers.fleet.messages import Contestant, Disqualified, RaceOutcome, Ranked, RunRace
+from tuner.workers.jobs.contest import ANSWER_S, ATTEMPTS, DEFAULT, INCUMBENT, RACE_S
 from tuner.workers.jobs.contestants import (
     canary_contestant,
     default_contestant,
     promoted_contestant,
 )
-from tuner.workers.jobs.promotion import ANSWER_S, ATTEMPTS, DEFAULT, INCUMBENT, RACE_S
 from tuner.workers.jobs.revalidation import IDLE_PRIORITY, TASKS
 from tuner.workers.jobs.task import TaskRun
 from tuner.workers.jobs.timeline import versions

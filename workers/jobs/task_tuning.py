@@ -14,9 +14,10 @@ from tuner.export.signature import signer_at
 from tuner.measure.cache import WARM
 from tuner.measure.outcome import Trial
 from tuner.tuning import StopReason
+from tuner.workers.jobs.contest import NothingVerified, Promotion
 from tuner.workers.jobs.options import OrchestratorOptions
 from tuner.workers.jobs.progress import Phase, TaskFinished
-from tuner.workers.jobs.promotion import NothingVerified, Promotion, promote
+from tuner.workers.jobs.promotion import promote
 from tuner.workers.jobs.settlement import Settle
 from tuner.workers.jobs.task import TaskRun, search
 from tuner.workers.jobs.task_preparation import TaskPreparation

@@ -28,7 +28,7 @@ from tuner.measure.race import RaceResult
 from tuner.settings import load_settings
 from tuner.workers.fleet.messages import RaceOutcome, Ranked
 from tuner.workers.jobs import reracing
-from tuner.workers.jobs.promotion import INCUMBENT
+from tuner.workers.jobs.contest import INCUMBENT
 from tuner.workers.jobs.runs import RunOptions, RunServer
 from tuner.workload.spec import parse_spec, to_document
 

@@ -21,7 +21,7 @@ from tuner.workers.fleet.messages import (
     Limits,
     RaceOutcome,
 )
-from tuner.workers.jobs.promotion import ANSWER_S, RACE_S, Promotion, contested, distinct
+from tuner.workers.jobs.contest import ANSWER_S, RACE_S, Promotion, contested, distinct
 
 
 def trial(
