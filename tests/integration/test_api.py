@@ -417,47 +417,6 @@ def test_the_database_is_the_truth_after_a_restart(tmp_path: Path) -> None:
             assert jobs.count(session) == 1
 
 
-def test_a_model_becomes_a_job_and_its_file_is_kept(tmp_path: Path) -> None:
-    options = options_for(
-        f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, models=True, max_model_bytes=1000
-    )
-    with serving(options) as live:
-        client = live.client()
-        job = client.submit_model(b"onnx bytes", trials=5, idempotency_key="m")
-        assert (job.kind, job.state, job.trials, job.tasks) == ("model", "queued", 5, [])
-        assert client.submit_model(b"onnx bytes", trials=5, idempotency_key="m").id == job.id
-        with pytest.raises(ServiceError) as caught:
-            client.submit_model(b"other bytes", trials=5, idempotency_key="m")
-        assert caught.value.code == "idempotency_conflict"
-        with pytest.raises(ServiceError) as caught:
-            client.submit_model(b"x" * 1001)
-        assert caught.value.status == 413
-        with live.database.read() as session:
-            model = jobs.get(session, job.id).settings["model"]
-        assert live.store.get(model) == b"onnx bytes"
-
-
-def test_a_model_is_sent_with_the_shapes_that_its_file_leaves_open(tmp_path: Path) -> None:
-    options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, models=True)
-    with serving(options) as live:
-        client = live.client()
-        job = client.submit_model(
-            b"onnx bytes", shapes="batch=2, x=1x3x48x192", idempotency_key="s"
-        )
-        with live.database.read() as session:
-            assert jobs.get(session, job.id).settings["shapes"] == {
-                "batch": 2,
-                "x": [1, 3, 48, 192],
-            }
-        for wrong in ("batch=1..8", "batch", "x=1x", "batch=1,batch=2"):
-            with pytest.raises(ServiceError, match="the shapes") as caught:
-                client.submit_model(b"onnx bytes", shapes=wrong)
-            assert (caught.value.status, caught.value.code) == (400, "invalid_request")
-        with pytest.raises(ServiceError) as caught:
-            client.submit_model(b"onnx bytes", shapes="batch=3", idempotency_key="s")
-        assert caught.value.code == "idempotency_conflict"
-
-
 def test_bodies_of_other_types_are_refused_as_such(service: LiveService) -> None:
     job = service.queue()
     with service.http(service.key("admin")) as http:

@@ -2,92 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
 import numpy as np
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.graph_values import graph_outputs
-from tests.support.model_kernels import compiled
-from tests.support.model_libraries import exported
-from tuner.export.manifest import read_manifest
+from tests.unit.models.bounded_models import (
+    FLOAT,
+    INT64,
+    Array,
+    agree,
+    model_of,
+    node,
+    outputs_of,
+    read,
+)
 from tuner.models.errors import ModelRefused
-from tuner.models.graph import Graph
-from tuner.models.graph_archive import packed, unpacked
 from tuner.models.reading import read_graph
-from tuner.models.reference.bounded_outputs import cut, filled
-from tuner.models.workloads import workloads_of
+from tuner.models.reference.bounded_outputs import filled
 from tuner.workload.bounded import BoundedExtents
 
-Array = np.ndarray[Any, np.dtype[Any]]
-FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
-TYPES = {"float32": FLOAT, "int64": INT64, "bool": TensorProto.BOOL, "int32": TensorProto.INT32}
 SMALL = settings(max_examples=25, deadline=None)
-
-
-def model_of(
-    inputs: Mapping[str, Array],
-    nodes: Sequence[Any],
-    outputs: Mapping[str, int],
-    constants: Mapping[str, Any] | None = None,
-) -> bytes:
-    """A model whose outputs have a rank and open extents; dtypes are inferred."""
-    graph = helper.make_graph(
-        list(nodes),
-        "net",
-        [
-            helper.make_tensor_value_info(name, TYPES[array.dtype.name], array.shape)
-            for name, array in inputs.items()
-        ],
-        [helper.make_empty_tensor_value_info(name) for name in outputs],
-        [numpy_helper.from_array(np.asarray(a), name) for name, a in (constants or {}).items()],
-    )
-    opsets = [helper.make_opsetid("", 18)]
-    content: bytes = helper.make_model(
-        graph, opset_imports=opsets, ir_version=8
-    ).SerializeToString()
-    return content
-
-
-def node(op: str, inputs: str, outputs: str = "y", **attributes: Any) -> Any:
-    return helper.make_node(op, inputs.split(), outputs.split(), **attributes)
-
-
-def read(content: bytes) -> Graph:
-    """The graph, sent between processes and checked."""
-    return unpacked(packed(read_graph(content, {})))
-
-
-def outputs_of(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
-    with np.errstate(all="ignore"):
-        return cut(graph, graph_outputs(graph, [*inputs.values()]))
-
-
-def agree(content: bytes, *cases: Mapping[str, Array]) -> Graph:
-    """Checks that a graph with bounded extents gives what ONNX Runtime does, shapes included."""
-    graph = read(content)
-    assert graph.bounded and not graph.fixed
-    compare(graph, content, *cases)
-    return graph
-
-
-def compare(graph: Graph, content: bytes, *cases: Mapping[str, Array]) -> None:
-    session = onnxruntime.InferenceSession(content)
-    for inputs in cases:
-        right = session.run(None, dict(inputs))
-        for got, array in zip(outputs_of(graph, inputs), right, strict=True):
-            assert got.dtype == array.dtype
-            np.testing.assert_allclose(got, array, 1e-5, 1e-6, strict=True)
 
 
 # --- selection, against NumPy
@@ -378,119 +315,3 @@ def test_what_cannot_follow_is_refused_with_the_way_out(name: str) -> None:
         graph = read_graph(content, {}, {"x": x})
         assert graph.fixed
         np.testing.assert_array_equal(graph_outputs(graph, [x])[0], x[:1] + x[2:])
-
-
-# --- a detection head
-
-
-REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceL2", "ReduceLogSumExp", "ReduceProd")
-
-
-@pytest.mark.parametrize("op", REDUCTIONS)
-def test_reductions_along_axes_of_run_time_keep_the_dimensions(op: str) -> None:
-    draw = np.random.default_rng(5)
-    x = draw.standard_normal((3, 1, 4)).astype(np.float32)
-    content = model_of({"x": x, "axes": np.zeros(2, np.int64)}, [node(op, "x axes")], {"y": FLOAT})
-    agree(content, *({"x": x, "axes": np.array(axes)} for axes in ([0, 2], [-1, 1], [1, 0])))
-
-
-def test_dimensions_of_run_time_are_not_dropped() -> None:
-    inputs: dict[str, Array] = {
-        "x": np.zeros((3, 4), np.float32),
-        "axes": np.zeros(1, np.int64),
-    }
-    with pytest.raises(ModelRefused, match="computes its input 1 at run time"):
-        read(model_of(inputs, [node("ReduceSum", "x axes", keepdims=0)], {"y": FLOAT}))
-
-
-@pytest.mark.parametrize("options", [{}, {"exclusive": 1}, {"reverse": 1}])
-def test_prefixes_along_an_axis_of_run_time(options: dict[str, Any]) -> None:
-    x = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
-    content = model_of(
-        {"x": x, "axis": np.array(0)}, [node("CumSum", "x axis", **options)], {"y": FLOAT}
-    )
-    cases = [{"x": x, "axis": np.array(axis)} for axis in (0, 1, -1, -2)]
-    compare(read(content), content, *cases)
-
-
-def detector(boxes: int, classes: int) -> bytes:
-    """Boxes by their centres, an objectness and scores of classes; as exports of YOLO end."""
-    pred = np.zeros((1, boxes, 5 + classes), np.float32)
-    return model_of(
-        {"pred": pred},
-        [
-            node("Slice", "pred s0 s4 s2", "box"),
-            node("Slice", "pred s4 s5 s2", "object"),
-            node("Slice", "pred s5 big s2", "class"),
-            node("Mul", "object class", "confidence"),
-            node("Transpose", "confidence", "scores", perm=[0, 2, 1]),
-            node("NonMaxSuppression", "box scores s5 iou least", "sel", center_point_box=1),
-            node("Gather", "sel s2", "third", axis=1),
-            node("Squeeze", "third s1", "chosen"),
-            node("Gather", "pred zero", "image", axis=0),
-            node("Gather", "image chosen", "rows", axis=0),
-            node("Slice", "rows s0 s4 s1", "boxes"),
-            node("GatherND", "scores sel", "score"),
-            node("Gather", "sel unit", "label", axis=1),
-            node("Shape", "score", "number"),
-        ],
-        {"boxes": 2, "score": 1, "label": 1, "number": 1},
-        {
-            **{f"s{number}": [number] for number in (0, 1, 2, 4, 5)},
-            "big": [2**31],
-            "iou": np.array([0.45], np.float32),
-            "least": np.array([0.25], np.float32),
-            "zero": np.int64(0),
-            "unit": np.int64(1),
-        },
-    )
-
-
-def detections(boxes: int, classes: int) -> list[Array]:
-    """Inputs of which some boxes, none, all, and one a class are chosen."""
-    some, none, each, same = (
-        np.random.default_rng(n).random((1, boxes, 5 + classes)).astype(np.float32)
-        for n in range(4)
-    )
-    some[..., :2] *= 8
-    none[..., 4] = 0
-    each[..., 0] += 9 * np.arange(boxes)
-    each[..., 4:] = each[..., 4:] * 0.25 + 0.75
-    same[..., :4] = 1
-    return [some, none, each, same]
-
-
-def test_a_detection_head_is_right_for_any_number_of_boxes() -> None:
-    graph = agree(detector(20, 2), *({"pred": pred} for pred in detections(20, 2)))
-    assert graph.bounded["boxes"] == BoundedExtents(axes=(0,), extents="boxes.extent")
-    assert graph.tensor(graph.outputs[0]).shape == (10, 4)
-    assert not graph.refusals
-
-
-def test_its_library_gives_the_boxes_that_there_are(tmp_path: Path) -> None:
-    """By default schedules: the Python loader cuts, `out` and C get all, the example runs."""
-    content = detector(12, 2)
-    graph, out = read(content), tmp_path / "out"
-    kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
-    module = exported(graph, kernels, out, "detector")
-    session = onnxruntime.InferenceSession(content)
-    for pred in detections(12, 2):
-        right = session.run(None, {"pred": pred})
-        got = module.run_detector(pred)
-        assert len(got) == 4
-        for array, other in zip(got, right, strict=True):
-            np.testing.assert_allclose(array, other, 1e-6, strict=True)
-    (function,) = json.loads((out / "manifest.json").read_text())["functions"]
-    bounded = {a["name"]: a["bounded"] for a in function["arguments"] if "bounded" in a}
-    assert bounded["boxes"] == {"axes": [0], "extents": "boxes_extent"}
-    whole = [
-        module.aligned_empty(argument.shape, argument.dtype)
-        for argument in module.run_detector.signature.outputs
-    ]
-    module.run_detector(detections(12, 2)[3], out=whole)
-    assert whole[0].shape == (10, 4) and not whole[0][2:].any() and whole[4].tolist() == [2]
-    assert (
-        "only as many elements as out_boxes_extent says" in (out / "include/detector.h").read_text()
-    )
-    assert read_manifest(out).functions == (function,)
-    subprocess.run([sys.executable, "example.py"], cwd=out / "examples", check=True)
