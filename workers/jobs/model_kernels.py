@@ -23,7 +23,8 @@ from tuner.models.tuning.time_plan import TimePlan
 from tuner.tuning import TuningResult
 from tuner.workers.jobs.contest import FINALISTS, NothingVerified, contested
 from tuner.workers.jobs.kernel_cache import keep, stored_kernels
-from tuner.workers.jobs.model_jobs import ModelCalls, needless_tasks, tune_in_rounds
+from tuner.workers.jobs.model_jobs import ModelCalls
+from tuner.workers.jobs.model_rounds import needless_tasks, tune_in_rounds
 from tuner.workers.jobs.options import Interrupted
 from tuner.workers.jobs.promotion import settle
 from tuner.workers.jobs.settlement import Settle, Settlement

@@ -17,7 +17,8 @@ from tuner.models.tuning.task_scheduler import FIRST_ROUND, ROUND
 from tuner.models.tuning.time_plan import TimePlan
 from tuner.models.workloads import ModelWorkload
 from tuner.tuning import Elapsed, StopReason, TuningResult
-from tuner.workers.jobs.model_jobs import ModelCalls, model_calls, needless_tasks, tune_in_rounds
+from tuner.workers.jobs.model_jobs import ModelCalls, model_calls
+from tuner.workers.jobs.model_rounds import needless_tasks, tune_in_rounds
 from tuner.workers.jobs.progress import ModelGain, ModelLate, ModelRound, Progress
 from tuner.workload.spec import parse_spec, to_document
 
