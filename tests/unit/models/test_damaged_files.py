@@ -54,3 +54,23 @@ def test_a_window_has_the_dimensions_that_it_moves_over(op: str, shape: list[int
     graph = helper.make_graph([node], "g", values[:1], values[1:])
     with pytest.raises(TunerError, match=rf"{op} \('pooled'\) has a window of 2 dimensions"):
         read_graph(helper.make_model(graph).SerializeToString(), {})
+
+
+def test_an_axis_of_a_number_is_refused_as_such() -> None:
+    values = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", []), ("y", None))
+    ]
+    node = helper.make_node("Concat", ["x", "x"], ["y"], name="both", axis=0)
+    graph = helper.make_graph([node], "g", values[:1], values[1:])
+    reason = r"Concat \('both'\) names an axis of a tensor that has no dimensions"
+    with pytest.raises(TunerError, match=reason):
+        read_graph(helper.make_model(graph).SerializeToString(), {})
+
+
+def test_texts_are_refused_with_a_way_out() -> None:
+    values = [helper.make_tensor_value_info(n, TensorProto.STRING, [2]) for n in "xy"]
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"])], "g", values[:1], values[1:]
+    )
+    with pytest.raises(TunerError, match=r"'x' is of type string; .* encode them as numbers"):
+        read_graph(helper.make_model(graph).SerializeToString(), {})

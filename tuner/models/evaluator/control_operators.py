@@ -24,11 +24,12 @@ class _Control(OpRun):  # type: ignore[misc]  # onnx has no types here
     def need_context(self) -> bool:
         return True
 
-    def body_results(self, context: Any, values: list[Array], **given: Any) -> list[Array]:
+    def body_results(self, context: Any, values: list[Any], **given: Any) -> list[Any]:
+        """Arrays, and lists of them for sequences."""
         names = self.body.input_names
         inputs = {**(context or {}), **dict(zip(names, values, strict=True))}
         results = self._run_body(inputs, **given)
-        return [np.asarray(result) for result in results]
+        return [r if isinstance(r, list) else np.asarray(r) for r in results]
 
 
 class Loop(_Control):
@@ -38,15 +39,15 @@ class Loop(_Control):
         self,
         trips: Array | None = None,
         condition: Array | None = None,
-        *initial: Array,
+        *initial: Array | list[Array],
         context: Any = None,
         bindings: Any = None,
         attributes: Any = None,
         **_: Any,
-    ) -> tuple[Array, ...]:
+    ) -> tuple[Array | list[Array], ...]:
         limit = None if trips is None else int(np.ravel(trips)[0])
         going = condition is None or bool(np.ravel(condition)[0])
-        states, parts = list(initial), list[list[Array]]()
+        states, parts = list[Any](initial), list[list[Array]]()
         while going and (limit is None or len(parts) < limit):
             values = [np.array(len(parts)), np.array(True), *states]
             first, *results = self.body_results(

@@ -18,6 +18,7 @@ from tuner.models.operators.elementwise import compare, elementwise
 from tuner.models.operators.extents import counted
 from tuner.models.operators.indexing import gather
 from tuner.models.operators.movement import concatenate, reshape, transpose, unsqueeze
+from tuner.models.operators.stacks import Items
 from tuner.models.operators.values import Value
 
 UNROLLED = 64  # iterations of a loop that are made nodes of their own, at most
@@ -58,24 +59,25 @@ def branch(node: Node, run: Run) -> Results:
     return results
 
 
-def loop(node: Node, run: Run) -> Results:
-    """A loop; tensors that its iterations only append to are results of these, stacked."""
-    growing = without_growth(node)
-    if growing is None:
-        return _loop(node, run)
-    try:
-        return growing.results(_loop(growing.node, run))
-    except (ModelRefused, ValueError) as error:
-        first = error
-    try:  # where what is appended changes its shape
-        return _loop(node, run)
-    except (ModelRefused, ValueError):
-        raise first from None
+def loop(node: Node, run: Run) -> list[Value | Items]:
+    """A loop; what its iterations only append to tensors and sequences are results of these."""
+    first: ModelRefused | ValueError | None = None
+    for of_tensors in (True, False):  # the second where what is appended changes its shape
+        growing = without_growth(node, of_tensors=of_tensors)
+        try:
+            return growing.results(_loop(growing.node, run, growing.sequences))
+        except (ModelRefused, ValueError) as error:
+            first = first or error
+        if len(growing.states) == growing.sequences:  # the second way is the first
+            break
+    assert first is not None, "a loop without results was refused"
+    raise first
 
 
-def _loop(node: Node, run: Run) -> list[Value]:
+def _loop(node: Node, run: Run, apart: int) -> Sequence[Value | Items]:
     """As many iterations as are known at import: a scan, or nodes of their own where shapes
-    change. Else a scan that a condition ends."""
+    change. Else a scan that a condition ends. The last results, so many as are `apart`, may be
+    the sequences of what the iterations give, which then need not have one shape."""
     carried = [node[place] for place in range(2, len(node.inputs))]
     trips, going = node.optional(0), node.optional(1)
     count = NO_LIMIT if trips is None else _number(trips)
@@ -89,7 +91,7 @@ def _loop(node: Node, run: Run) -> list[Value]:
     try:
         if count <= UNROLLED and all(value.array is not None for value in carried):
             with suppress(_NotConstant):
-                return _unrolled(node, run, count, carried, are_constant=True)
+                return _unrolled(node, run, count, carried, apart, are_constant=True)
         return _counted(node, run, ahead, carried)
     except _Conditional:
         return _conditional(node, run, carried, ahead)
@@ -104,7 +106,7 @@ def _loop(node: Node, run: Run) -> list[Value]:
                 f"tensors that it only appends to by Concat"
             ) from error
     try:
-        return _unrolled(node, run, count, carried)
+        return _unrolled(node, run, count, carried, apart)
     except _Conditional:
         return _conditional(node, run, carried, ahead)
 
@@ -125,8 +127,14 @@ def _goes_on(value: Value) -> bool:
 
 
 def _unrolled(
-    node: Node, run: Run, count: int, carried: Sequence[Value], *, are_constant: bool = False
-) -> list[Value]:
+    node: Node,
+    run: Run,
+    count: int,
+    carried: Sequence[Value],
+    apart: int,
+    *,
+    are_constant: bool = False,
+) -> list[Value | Items]:
     """The body once for each iteration; its number is known. Raises _NotConstant for results
     that are not constants, where they should be."""
     body, states = node.attribute("body", None), list(carried)
@@ -139,9 +147,11 @@ def _unrolled(
         states, parts = results[: len(states)], [*parts, results[len(states) :]]
         if not _goes_on(condition):
             break
-    if not parts and len(node.outputs) > len(states):
+    if not parts and len(node.outputs) > len(states) + apart:
         raise node.refusal("is done zero times, and stacks the results of each time")
-    return [*states, *(_stacked(values) for values in zip(*parts, strict=True))]
+    given: list[tuple[Value, ...]] = [*zip(*parts, strict=True)] if parts else [()] * apart
+    first = len(given) - apart
+    return [*states, *(_stacked(values) for values in given[:first]), *given[first:]]
 
 
 def _stacked(values: Sequence[Value]) -> Value:
@@ -320,5 +330,5 @@ def _axis_to(value: Value, axis: int) -> Value:
     return transpose(value, order)
 
 
-Control = Callable[[Node, Run], Results]
+Control = Callable[[Node, Run], Value | Sequence[Value | Items | None]]
 TABLE: Mapping[str, Control] = {"If": branch, "Loop": loop, "Scan": scan}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +16,7 @@ from tuner.models.operators.extents import scalar
 from tuner.models.operators.formats import FORMATS, Format, Rounding
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.scalars import Elem, cast_to
+from tuner.models.operators.stacks import Items
 from tuner.models.operators.values import Value
 from tuner.workload.expression import DTYPE_BYTES, DType
 
@@ -33,7 +34,8 @@ class ComputedAtRunTime(ModelRefused):
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """An operator with its inputs' values; an optional input that is left out is None."""
+    """An operator with its inputs' values; None for an optional input that is left out, and
+    for a sequence."""
 
     builder: GraphBuilder
     op: str
@@ -42,6 +44,7 @@ class Node:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     opset: int
+    sequences: Mapping[int, Items] = field(default_factory=dict)  # by the place of the input
 
     def __getitem__(self, place: int) -> Value:
         """An input that the operator cannot do without."""
@@ -52,6 +55,11 @@ class Node:
 
     def optional(self, place: int) -> Value | None:
         return self.inputs[place] if place < len(self.inputs) else None
+
+    @property
+    def items(self) -> Items:
+        """The sequence that the operator reads, an empty one if none."""
+        return next(iter(self.sequences.values()), ())
 
     def known(self, place: int) -> Array | None:
         """The content of an input that is known at import; None where it is left out."""
@@ -155,6 +163,11 @@ class ElementType:
 
 def element_type(number: int, what: str) -> ElementType:
     """The meaning of an ONNX element type. Raises ModelRefused."""
+    if number == onnx.TensorProto.STRING:
+        raise ModelRefused(
+            f"{what} is of type string; libraries have no texts: encode them as numbers before the "
+            f"model"
+        )
     try:
         name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)).name
     except (KeyError, TypeError, ValueError):

@@ -49,6 +49,7 @@ from tuner.models.graph import LARGEST_FIXED, Array, Graph
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.extents import as_written
 from tuner.models.operators.foreseen import in_each, is_foreseen
+from tuner.models.operators.stacks import Items, Stack
 from tuner.models.operators.values import Value
 
 OPERATORS: Mapping[str, Convert] = {
@@ -87,7 +88,13 @@ _FAULTS = (
     ValueError, TypeError, IndexError, KeyError, ArithmeticError, RuntimeError, WorkloadError,
 )  # fmt: skip
 
-Scope = dict[str, Value]
+
+class Scope(dict[str, Value]):
+    """Tensors by name, and sequences of tensors."""
+
+    def __init__(self, outer: Scope | None = None) -> None:
+        super().__init__(outer or {})
+        self.sequences: dict[str, Items] = dict(outer.sequences) if outer is not None else {}
 
 
 def graph_of(model: Any, values: InputValues | None = None) -> Graph:
@@ -142,7 +149,6 @@ class _Reader:
         self.builder = builder
         self.fixed = fixed or {}
         self.inputs: list[str] = []  # names of the model's
-        self.sequences: dict[str, sequences.Items] = {}  # by name, in no scope
         versions = {entry.domain: entry.version for entry in model.opset_import}
         self.opset = max(versions.get("", 0), versions.get("ai.onnx", 0))
         self.opsets = {**versions, "": self.opset}
@@ -166,7 +172,7 @@ class _Reader:
         for name in outputs:
             if complete and name not in scope:
                 fault = f"the model has no {name!r}, which is an output"
-                if name in self.sequences:
+                if name in scope.sequences:
                     fault = f"output {name!r} is a sequence; export its tensors as outputs"
                 raise ModelRefused(fault)
         made = [name for name in outputs if name in scope]
@@ -214,13 +220,11 @@ class _Reader:
             raise ModelRefused(f"{error} ({name!r})") from None
 
     def results(self, proto: Any, scope: Scope) -> Sequence[Value | None]:
-        inputs = []
         for name in proto.input:
-            if name and name not in scope and name not in self.sequences:
+            if name and name not in scope and name not in scope.sequences:
                 raise ModelRefused(
                     f"operator {proto.op_type} reads {name!r}, which nothing before it makes"
                 )
-            inputs.append(scope.get(name) if name else None)
         label = proto.name or next((name for name in proto.output if name), "?")
         try:
             attributes = {a.name: _attribute(a) for a in proto.attribute}
@@ -233,24 +237,32 @@ class _Reader:
             builder=self.builder,
             op=proto.op_type,
             name=label,
-            inputs=tuple(inputs),
+            inputs=tuple(scope.get(name) if name else None for name in proto.input),
             outputs=tuple(proto.output),
             attributes=attributes,
             opset=self.opset,
+            sequences={
+                place: scope.sequences[name]
+                for place, name in enumerate(proto.input)
+                if name in scope.sequences
+            },
         )
         try:
             results = self.convert(node, proto, scope)
         except ModelRefused:
             raise
         except _FAULTS as error:
+            ranks = [value.rank for value in node.inputs if value is not None]
+            if isinstance(error, ZeroDivisionError) and 0 in ranks:
+                raise node.refusal("names an axis of a tensor that has no dimensions") from error
             raise node.refusal(f"has no expression: {error}") from error
         return (results,) if isinstance(results, Value) else results
 
     def convert(self, node: Node, proto: Any, scope: Scope) -> Results:
         rows = TABLES.get(proto.domain, {})
-        items = next((self.sequences[n] for n in proto.input if n in self.sequences), None)
-        if items is not None or (rows is OPERATORS and node.op in sequences.MAKERS):
-            return self.of_sequence(node, items or ())
+        of_sequence = bool(node.sequences) and node.op != "Loop"
+        if of_sequence or (rows is OPERATORS and node.op in sequences.MAKERS):
+            return self.of_sequence(node, scope)
         is_foreign = any(rows is table for table in _FOREIGN)
         if bounded.concerns(node) and (is_foreign or node.op in control.TABLE):
             raise node.late_extent()
@@ -259,7 +271,8 @@ class _Reader:
                 raise node.refusal(f"of domain {proto.domain} has no expression yet")
             return rows[node.op](node)
         if node.op in control.TABLE:
-            return control.TABLE[node.op](node, partial(self.inner, node, scope=scope))
+            given = control.TABLE[node.op](node, partial(self.inner, node, scope=scope))
+            return _without_sequences(given, node, scope)
         if node.op in _RANDOM:
             raise node.refusal(
                 "is random; a model must compute the same each time; make its result an input"
@@ -294,18 +307,16 @@ class _Reader:
             raise node.refusal("has no expression yet")
         return self.expanded(function, node)
 
-    def of_sequence(self, node: Node, items: sequences.Items) -> Results:
+    def of_sequence(self, node: Node, scope: Scope) -> Results:
         """The tensor that an operator reads of a sequence, or none and a sequence noted."""
         if node.op not in sequences.OPERATORS:
             raise node.refusal("takes a sequence; only operators of sequences do")
-        kept = {v.format.name for v in (*node.inputs, *items) if v is not None and v.format}
+        members = [m.tensors if isinstance(m, Stack) else m for m in node.items]
+        kept = {v.format.name for v in (*node.inputs, *members) if v is not None and v.format}
         if kept:
             raise node.refusal(f"takes no {kept.pop()} in sequences; put a Cast before it")
-        made = sequences.OPERATORS[node.op](node, items)
-        if isinstance(made, Value):
-            return made
-        self.sequences[node.outputs[0]] = made
-        return ()
+        made = sequences.OPERATORS[node.op](node)
+        return _without_sequences(made if isinstance(made, Value) else [made], node, scope)
 
     def limited(self, node: Node, proto: Any, result: Value) -> Value:
         """The result with what its numbers may be, where they are computed from extents."""
@@ -335,7 +346,8 @@ class _Reader:
     def expanded(self, function: Any, node: Node) -> Results:
         """What a function of the standard computes; its operators go by the node's name."""
         inputs = zip(function.input, node.inputs, strict=False)
-        scope = Scope({name: value for name, value in inputs if value is not None})
+        scope = Scope()
+        scope |= {name: value for name, value in inputs if value is not None}
         for inner in function.node:
             inner.name = node.name
         _Reader(function, self.builder).nodes(function.node, scope)
@@ -375,6 +387,12 @@ class _Reader:
             raise node.refusal(f"gives {len(inputs)} values to a graph with {len(names)} inputs")
         own |= zip(names, inputs, strict=True)
         self.body(graph, own)
+        for value in graph.output:
+            if value.name in own.sequences:
+                raise node.refusal(
+                    f"gives the sequence {value.name[:80]!r} from a graph inside of it; of "
+                    f"sequences a Loop takes those that each iteration inserts one tensor into"
+                )
         results = [own[value.name] for value in graph.output]
         chosen = node.op == "If" and node[0].array is not None
         if not chosen and any(value.counts for value in (*inputs, *results)):
@@ -386,6 +404,18 @@ class _Reader:
                 f"carries {formats.pop()} to its next iteration; put Casts around it"
             )
         return results
+
+
+def _without_sequences(
+    results: Value | Sequence[Value | Items | None], node: Node, scope: Scope
+) -> Results:
+    """The tensors among results; the sequences are noted."""
+    if isinstance(results, Value):
+        return results
+    for name, result in zip(node.outputs, results, strict=False):
+        if name and isinstance(result, tuple):
+            scope.sequences[name] = result
+    return [None if isinstance(result, tuple) else result for result in results]
 
 
 def _attribute(attribute: Any) -> Any:
