@@ -170,7 +170,7 @@ def _moving_slice(node: Node) -> Value | None:
         if (begins == begins[0]).all():
             x = movement.along(x, axis, int(begins[0]), lengths[axis], steps[axis])
         else:
-            begin = scalar(movement.along(first, 0, axis, 1))
+            begin = clamp(scalar(movement.along(first, 0, axis, 1)), 0, x.shape[axis] - 1)
             x = range_of(x, axis, begin, steps[axis], lengths[axis])
     return x
 
