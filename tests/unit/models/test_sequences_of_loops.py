@@ -82,7 +82,7 @@ def behind_others() -> Made:
     ]
     feed = {"x": floats(5, 2, 4), "first": floats(2, 1, seed=1), "last": floats(2, 3, seed=2)}
     outputs = [value("y", FLOAT, [2, 21]), value("count", INT64, [])]
-    constants = {"five": np.array(5), "two": np.array(2), "three": np.array(3)}
+    constants: dict[str, Any] = {"five": np.array(5), "two": np.array(2), "three": np.array(3)}
     return model(nodes, feed, outputs, **constants), [feed]
 
 
@@ -109,7 +109,11 @@ def ended_by_values() -> Made:
     feeds = [{"x": floats(9, 2, 3), "most": np.array(m, np.float32)} for m in (9, 1.5, -9)]
     outputs = [value("count", INT64, []), value("stack", FLOAT, ["n", 2, 3]),
                value("row", FLOAT, [2, "m"]), value("sum", FLOAT, [2, 3])]  # fmt: skip
-    constants = {"most_rows": np.array(9), "yes": np.array(True), "zero": np.array([0])}
+    constants: dict[str, Any] = {
+        "most_rows": np.array(9),
+        "yes": np.array(True),
+        "zero": np.array([0]),
+    }
     return model(nodes, feeds[0], outputs, **constants), feeds
 
 
@@ -133,7 +137,7 @@ def until_long(rows: int = 70) -> Made:
         n("ConcatFromSequence", ["all"], ["y"], axis=0),
     ]
     outputs, feed = [value("y", FLOAT, [2 * rows, 3])], {"x": floats(2, 3)}
-    constants = {"enough": np.array(rows), "yes": np.array(True)}
+    constants: dict[str, Any] = {"enough": np.array(rows), "yes": np.array(True)}
     return model(nodes, feed, outputs, **constants), [feed]
 
 
@@ -159,7 +163,7 @@ def of_several_shapes() -> Made:
     ]
     feed = {"x": floats(5, 2)}
     outputs = [value("y", FLOAT, [10, 2]), value("z", FLOAT, [2, 2])]
-    constants = {"four": np.array(4), "one": np.array(1), "vector": np.array([1])}
+    constants: dict[str, Any] = {"four": np.array(4), "one": np.array(1), "vector": np.array([1])}
     return model(nodes, feed, outputs, **constants, vector0=np.array([0])), [feed]
 
 
@@ -203,7 +207,11 @@ def bags() -> Made:
         {"indices": np.array([1, 6, 2, 2, 0, 5]), "offsets": np.array(offsets)}
         for offsets in ([0, 2, 2, 5], [0, 0, 1, 6])
     ]
-    constants = {"one": np.array(1), "vector": np.array([1]), "vector0": np.array([0])}
+    constants: dict[str, Any] = {
+        "one": np.array(1),
+        "vector": np.array([1]),
+        "vector0": np.array([0]),
+    }
     made = model(
         nodes, feeds[0], [value("y", FLOAT, [4, 3])], **constants, table=floats(7, 3),
         nothing=np.zeros(1, np.float32), row=np.array([1, 3]), zero=np.array(0), count=np.array(4),
