@@ -17,10 +17,10 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from tuner.spaces.core.choice import Choice, choice, open_knobs
+from tuner.spaces.core.choice import Choice, choice
 from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.roles import KnobRole
-from tuner.spaces.core.space import Config, Knob
+from tuner.spaces.core.space import Config
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
 from tuner.spaces.cuda.block_order import BlockOrder
 from tuner.spaces.cuda.block_shapes import FragmentTile, WarpSplit
@@ -50,6 +50,7 @@ from tuner.spaces.cuda.shared_choices import (
     pipelining_choice,
 )
 from tuner.spaces.cuda.shared_copies import box_shape, has_known_box, padded_stride, spans
+from tuner.spaces.cuda.sketch import CudaSketch
 from tuner.spaces.cuda.tile_knobs import ASYNC_FROM, MAX_WINDOW
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.rewrite.access import Access
@@ -123,28 +124,17 @@ def _ends_in(operand: Access, second_last: str, last: str) -> bool:
 
 
 @dataclass(frozen=True)
-class CudaMmaSketch:
+class CudaMmaSketch(CudaSketch[TileGroup]):
     """The tensor-core sketch of one group; `shape` says that it has one."""
 
-    group: TileGroup
-    context: SpaceContext
     shape: ProductShape
 
     name = "mma"
 
-    @property
-    def prefix(self) -> str:
-        return f"{self.group.name}.{self.name}"
-
     # --- choices
-
-    @property
-    def knobs(self) -> tuple[Knob, ...]:
-        return open_knobs(self.choices)
 
     @cached_property
     def choices(self) -> tuple[Choice[Any], ...]:
-        """All decisions of the sketch, in the order of its knobs."""
         return (self.block, self.padded_rows, self.pipelining, self.order)
 
     @cached_property

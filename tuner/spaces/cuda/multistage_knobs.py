@@ -12,9 +12,9 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from tuner.spaces.core.choice import Choice, open_knobs
+from tuner.spaces.core.choice import Choice
 from tuner.spaces.core.context import SpaceContext
-from tuner.spaces.core.space import Config, Knob
+from tuner.spaces.core.space import Config
 from tuner.spaces.cuda.facts import ComputeUnit, KernelFacts
 from tuner.spaces.cuda.limits import (
     OTHER_REGISTERS,
@@ -25,6 +25,7 @@ from tuner.spaces.cuda.limits import (
 from tuner.spaces.cuda.persistent import CudaPersistentNest, PersistentPlan, ProductShape
 from tuner.spaces.cuda.persistent_knobs import persistent_shape
 from tuner.spaces.cuda.shared_choices import bands_choice, block_choice
+from tuner.spaces.cuda.sketch import CudaSketch
 from tuner.spaces.program.multistage import MultistageProduct, stages_bytes, threads_of
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.persistent import Bands, PersistentTile, height_of, strip_columns
@@ -50,28 +51,17 @@ class CudaMultistageNest(CudaPersistentNest):
 
 
 @dataclass(frozen=True)
-class CudaMultistageSketch:
+class CudaMultistageSketch(CudaSketch[TileGroup]):
     """The multistage sketch of one group; `shape` says that it has one."""
 
-    group: TileGroup
-    context: SpaceContext
     shape: ProductShape
 
     name = "multistage"
 
-    @property
-    def prefix(self) -> str:
-        return f"{self.group.name}.{self.name}"
-
     # --- choices
-
-    @property
-    def knobs(self) -> tuple[Knob, ...]:
-        return open_knobs(self.choices)
 
     @cached_property
     def choices(self) -> tuple[Choice[Any], ...]:
-        """All decisions of the sketch, in the order of its knobs."""
         return (self.block, self.bands)
 
     @cached_property

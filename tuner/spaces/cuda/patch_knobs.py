@@ -15,15 +15,15 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from tuner.spaces.core.choice import Choice, open_knobs
-from tuner.spaces.core.context import SpaceContext
-from tuner.spaces.core.space import Config, Knob
+from tuner.spaces.core.choice import Choice
+from tuner.spaces.core.space import Config
 from tuner.spaces.cuda.axes import GridAxis, PatchAxis
 from tuner.spaces.cuda.block_shapes import PatchShape
 from tuner.spaces.cuda.facts import ComputeUnit, KernelFacts
 from tuner.spaces.cuda.limits import LEAST_THREADS, OTHER_REGISTERS, Footprint, covers, widest
 from tuner.spaces.cuda.patch import CudaPatchNest
 from tuner.spaces.cuda.shared_choices import axis_order_choice, block_choice
+from tuner.spaces.cuda.sketch import CudaSketch
 from tuner.spaces.cuda.tile_knobs import LANES, MAX_AXES, SECTOR_BYTES, THREADS
 from tuner.spaces.cuda.tile_plan import CudaTilePlan
 from tuner.spaces.program.nest import Nest
@@ -41,19 +41,13 @@ from tuner.workload.expression import (
 
 
 @dataclass(frozen=True)
-class CudaPatchSketch:
+class CudaPatchSketch(CudaSketch[TileGroup]):
     """The patch sketch of one group; `lengths` says that it has one."""
 
-    group: TileGroup
-    context: SpaceContext
     lengths: Mapping[str, int]  # of `patch_lengths`
 
     # As configs, tables and the database have it.
     name = "square"
-
-    @property
-    def prefix(self) -> str:
-        return f"{self.group.name}.{self.name}"
 
     # --- what the group is like
 
@@ -95,13 +89,8 @@ class CudaPatchSketch:
 
     # --- choices
 
-    @property
-    def knobs(self) -> tuple[Knob, ...]:
-        return open_knobs(self.choices)
-
     @cached_property
     def choices(self) -> tuple[Choice[Any], ...]:
-        """All decisions of the sketch, in the order of its knobs."""
         return (self.block, self.order)
 
     @cached_property

@@ -16,10 +16,10 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from tuner.spaces.core.choice import Choice, choice, open_knobs
+from tuner.spaces.core.choice import Choice, choice
 from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.roles import KnobRole
-from tuner.spaces.core.space import Config, Knob
+from tuner.spaces.core.space import Config
 from tuner.spaces.cuda.facts import ComputeUnit, KernelFacts
 from tuner.spaces.cuda.limits import (
     OTHER_REGISTERS,
@@ -31,6 +31,7 @@ from tuner.spaces.cuda.operands import Operand, is_whole, operands_of
 from tuner.spaces.cuda.persistent import CudaPersistentNest, PersistentPlan, ProductShape
 from tuner.spaces.cuda.pixels import fit_pixels
 from tuner.spaces.cuda.shared_choices import bands_choice, block_choice
+from tuner.spaces.cuda.sketch import CudaSketch
 from tuner.spaces.program.epilogues import as_stored, is_expressible
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.persistent import (
@@ -137,28 +138,17 @@ def _fit(
 
 
 @dataclass(frozen=True)
-class CudaPersistentSketch:
+class CudaPersistentSketch(CudaSketch[TileGroup]):
     """The persistent sketch of one group; `shape` says that it has one."""
 
-    group: TileGroup
-    context: SpaceContext
     shape: ProductShape
 
     name = "persistent"
 
-    @property
-    def prefix(self) -> str:
-        return f"{self.group.name}.{self.name}"
-
     # --- choices
-
-    @property
-    def knobs(self) -> tuple[Knob, ...]:
-        return open_knobs(self.choices)
 
     @cached_property
     def choices(self) -> tuple[Choice[Any], ...]:
-        """All decisions of the sketch, in the order of its knobs."""
         return (self.block, self.bands, self.split)
 
     @cached_property

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from typing import Any
 
-from tuner.spaces.core.choice import Choice, choice, open_knobs
-from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.core.choice import Choice, choice
 from tuner.spaces.core.roles import KnobRole
-from tuner.spaces.core.space import Config, Knob
+from tuner.spaces.core.space import Config
 from tuner.spaces.cuda.axes import GridAxis
 from tuner.spaces.cuda.block_shapes import RowShape, RowStorage, stored_shape
 from tuner.spaces.cuda.facts import ComputeUnit, KernelFacts
@@ -23,6 +23,7 @@ from tuner.spaces.cuda.rows import (
     rows_read_again,
     rows_read_once,
 )
+from tuner.spaces.cuda.sketch import CudaSketch
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.rewrite.groups import RowGroup
 from tuner.target.cuda import WARP
@@ -37,17 +38,10 @@ REDUCED_BYTES = 8  # that each warp passes through shared memory for each reduct
 
 
 @dataclass(frozen=True)
-class CudaRowSketch:
+class CudaRowSketch(CudaSketch[RowGroup]):
     """The row sketch of one group."""
 
-    group: RowGroup
-    context: SpaceContext
-
     name = "rows"
-
-    @property
-    def prefix(self) -> str:
-        return f"{self.group.name}.{self.name}"
 
     # --- what the group is like
 
@@ -108,9 +102,9 @@ class CudaRowSketch:
 
     # --- choices
 
-    @property
-    def knobs(self) -> tuple[Knob, ...]:
-        return open_knobs((self.block,))
+    @cached_property
+    def choices(self) -> tuple[Choice[Any], ...]:
+        return (self.block,)
 
     @cached_property
     def block(self) -> Choice[RowShape]:

@@ -10,10 +10,9 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from tuner.spaces.core.choice import Choice, choice, open_knobs
-from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.core.choice import Choice, choice
 from tuner.spaces.core.roles import KnobRole
-from tuner.spaces.core.space import Config, Knob
+from tuner.spaces.core.space import Config
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
 from tuner.spaces.cuda.block_shapes import AxisSplit, TileShape
 from tuner.spaces.cuda.copy_mode import SharedCopy, stored_copy
@@ -40,6 +39,7 @@ from tuner.spaces.cuda.shared_copies import (
     transposed_forms,
     transposition_differs,
 )
+from tuner.spaces.cuda.sketch import CudaSketch
 from tuner.spaces.cuda.tile import CudaTileNest
 from tuner.spaces.cuda.tile_plan import CudaTilePlan
 from tuner.spaces.program.nest import Nest
@@ -65,20 +65,14 @@ MAX_WINDOW = 8
 
 
 @dataclass(frozen=True)
-class CudaTileSketch:
+class CudaTileSketch(CudaSketch[TileGroup]):
     """The tile sketch of one group; adjacent threads write along the output's last axis."""
 
-    group: TileGroup
-    context: SpaceContext
     # whether axes that all operands of a product move with can have threads: nothing is
     # reused along them
     batches: bool = True
 
     name = "tile"
-
-    @property
-    def prefix(self) -> str:
-        return f"{self.group.name}.{self.name}"
 
     # --- what the group is like
 
@@ -160,13 +154,8 @@ class CudaTileSketch:
 
     # --- choices
 
-    @property
-    def knobs(self) -> tuple[Knob, ...]:
-        return open_knobs(self.choices)
-
     @cached_property
     def choices(self) -> tuple[Choice[Any], ...]:
-        """All decisions of the sketch, in the order of its knobs."""
         return (
             self.block,
             self.unroll,

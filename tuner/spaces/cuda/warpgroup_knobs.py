@@ -17,9 +17,9 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from tuner.spaces.core.choice import Choice, open_knobs
+from tuner.spaces.core.choice import Choice
 from tuner.spaces.core.context import SpaceContext
-from tuner.spaces.core.space import Config, Knob
+from tuner.spaces.core.space import Config
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
 from tuner.spaces.cuda.block_order import BlockOrder
 from tuner.spaces.cuda.block_shapes import WarpgroupTile
@@ -27,6 +27,7 @@ from tuner.spaces.cuda.facts import ComputeUnit, KernelFacts
 from tuner.spaces.cuda.limits import OTHER_REGISTERS, Footprint, block_shared_bytes, covers
 from tuner.spaces.cuda.products import product_operands
 from tuner.spaces.cuda.shared_choices import block_choice, block_order_choice
+from tuner.spaces.cuda.sketch import CudaSketch
 from tuner.spaces.cuda.warpgroup import (
     COLUMNS,
     DEPTH,
@@ -138,28 +139,17 @@ def _moves_last(operand: Access, axis: Axis) -> bool:
 
 
 @dataclass(frozen=True)
-class CudaWarpgroupSketch:
+class CudaWarpgroupSketch(CudaSketch[TileGroup]):
     """The warpgroup sketch of one group; `shape` says that it has one."""
 
-    group: TileGroup
-    context: SpaceContext
     shape: WarpgroupShape
 
     name = "warpgroup"
 
-    @property
-    def prefix(self) -> str:
-        return f"{self.group.name}.{self.name}"
-
     # --- choices
-
-    @property
-    def knobs(self) -> tuple[Knob, ...]:
-        return open_knobs(self.choices)
 
     @cached_property
     def choices(self) -> tuple[Choice[Any], ...]:
-        """All decisions of the sketch, in the order of its knobs."""
         return (self.block, self.order)
 
     @cached_property
