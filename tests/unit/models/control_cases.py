@@ -77,6 +77,29 @@ def constants_or_inputs() -> Made:
     return made, [{"x": x, "choice": np.array(side)} for side in (True, False)]
 
 
+def parts_of_rows() -> Made:
+    """The rows before or behind a place, or all: of how many, values decide."""
+    then = body([n("Slice", ["x", "zero", "place"], ["a"])], [], [value("a")])
+    inner = body([n("Slice", ["x", "place", "end"], ["b"])], [], [value("b")])
+    all_rows = body([n("Neg", ["x"], ["c"])], [], [value("c")])
+    other = body(
+        [n("If", ["second"], ["d"], then_branch=inner, else_branch=all_rows)], [], [value("d")]
+    )
+    nodes = [
+        n("If", ["first"], ["rows"], then_branch=then, else_branch=other),
+        n("Exp", ["rows"], ["y"]),
+        n("ReduceMax", ["rows"], ["top"], axes=[0], keepdims=0),
+    ]
+    x = floats(5, 3)
+    feeds: list[Feed] = [
+        {"x": x, "place": np.array([place]), "first": np.array(a), "second": np.array(b)}
+        for place, a, b in ((2, True, True), (3, False, True), (1, False, False))
+    ]
+    outputs = [value("y", FLOAT, ["rows", 3]), value("top", FLOAT, [3])]
+    constants: dict[str, Any] = {"zero": np.array([0]), "end": np.array([5])}
+    return model(nodes, feeds[0], outputs, 13, **constants), feeds
+
+
 def until_small() -> Made:
     """A number of iterations that the values decide, and a limit of them."""
     step = body(
@@ -368,8 +391,8 @@ def written_rows(rows: int = 70) -> Made:
 CASES: Mapping[str, Callable[[], Made]] = {
     made.__name__: made
     for made in (
-        layers_or_scores, constants_or_inputs, until_small, known_times, growing, both_ways,
-        nested, counting, written_rows, appended, put_in_front, written_elements,
+        layers_or_scores, constants_or_inputs, parts_of_rows, until_small, known_times, growing,
+        both_ways, nested, counting, written_rows, appended, put_in_front, written_elements,
         written_and_copied,
     )
 }  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_one_hot as evaluator
 
 from tuner.models.evaluator.average_pool import AveragePool
 from tuner.models.evaluator.control_operators import control_operators
@@ -17,7 +18,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def operators_of(opset: int) -> list[type[OpRun]]:
     """What the evaluator is given for a model of this opset."""
-    operators = [*control_operators(opset), *recurrent_operators(), AveragePool]
+    operators = [*control_operators(opset), *recurrent_operators(), AveragePool, OneHot]
     if opset < 13:
         operators += [Softmax, LogSoftmax, Hardmax]
     if opset < 14:
@@ -27,6 +28,14 @@ def operators_of(opset: int) -> list[type[OpRun]]:
     if opset < 11:
         operators += [Resize, Upsample]
     return operators
+
+
+class OneHot(evaluator.OneHot):  # type: ignore[misc]  # onnx has no types here
+    """The depth may be a vector of one element, with which the evaluator's own fails."""
+
+    def _run(self, indices: Array, depth: Array, values: Array, **given: Any) -> tuple[Array]:
+        result: tuple[Array] = super()._run(indices, np.reshape(depth, ()), values, **given)
+        return result
 
 
 class _Older(OpRun):  # type: ignore[misc]  # onnx has no types here

@@ -15,7 +15,7 @@ from tuner.models.from_onnx.node import ComputedAtRunTime, Node, Results
 from tuner.models.nodes import NO_LIMIT
 from tuner.models.operators import branches, scans
 from tuner.models.operators.elementwise import compare, elementwise
-from tuner.models.operators.extents import counted
+from tuner.models.operators.extents import count_of, counted, whole
 from tuner.models.operators.indexing import gather
 from tuner.models.operators.movement import concatenate, reshape, transpose, unsqueeze
 from tuner.models.operators.stacks import Items
@@ -23,6 +23,10 @@ from tuner.models.operators.values import Value
 
 UNROLLED = 64  # iterations of a loop that are made nodes of their own, at most
 _COUNTED = 1 << 16  # iterations whose numbers are a constant, at most
+
+
+class _LateExtents(Exception):
+    """A branch gives tensors with extents that are computed at run time."""
 
 
 class _Conditional(Exception):
@@ -35,28 +39,52 @@ class _NotConstant(Exception):
 
 def branch(node: Node, run: Run) -> Results:
     """The branch that a known condition chooses; else both, of which one is computed."""
-    then, other = node.attribute("then_branch", None), node.attribute("else_branch", None)
-    condition = node[0]
-    if condition.array is not None:
-        return run(then if condition.array.reshape(-1)[0] else other, [])
+    condition = node[0].array
+    if condition is not None:
+        side = "then_branch" if condition.reshape(-1)[0] else "else_branch"
+        return run(node.attribute(side, None), [])
+    try:
+        return _branches(node, run, with_extents=False)
+    except _LateExtents:
+        return _branches(node, run, with_extents=True)
+
+
+def _branches(node: Node, run: Run, *, with_extents: bool) -> list[Value]:
+    """Both branches; `with_extents` their results may have extents that are computed at run
+    time, which are further results then. Raises _LateExtents where they are not."""
     late: list[ComputedAtRunTime] = []
+    read: list[list[Value]] = []  # the results of the branches that could be read
 
     def side(graph: Any) -> list[Value]:
         try:
-            return run(graph, [])
+            values = run(graph, [])
         except ComputedAtRunTime as error:
             late.append(error)
             raise
+        if not with_extents and any(value.counts for value in values):
+            raise _LateExtents
+        read.append(values)
+        axes = [(v, axis) for v in values for axis in range(v.rank)] if with_extents else []
+        return [*(whole(v) for v in values), *(count_of(v, axis) for v, axis in axes)]
 
+    then, other = node.attribute("then_branch", None), node.attribute("else_branch", None)
     try:
         results = branches.branch(
-            node.builder, "if", condition, lambda: side(then), lambda: side(other)
+            node.builder, "if", node[0], lambda: side(then), lambda: side(other)
         )
     except ValueError as error:
-        raise node.computed_at_run_time(condition, f"has no expression: {error}") from error
+        raise node.computed_at_run_time(node[0], f"has no expression: {error}") from error
     if late:  # known once inputs are fixed
         raise late[0]
-    return results
+    if not with_extents:
+        return results
+    values, extents = results[: len(read[0])], iter(results[len(read[0]) :])
+    bounded = []
+    for place, value in enumerate(values):
+        counts = {axis: next(extents) for axis in range(value.rank)}
+        own = {axis for given in read for axis in given[place].counts}
+        bounded.append(counted(value, {axis: counts[axis] for axis in sorted(own)}))
+    return bounded
 
 
 def loop(node: Node, run: Run) -> list[Value | Items]:
