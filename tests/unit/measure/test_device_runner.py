@@ -103,6 +103,16 @@ def test_each_failure_is_named_in_time_and_the_next_is_unaffected(
     assert runner.start() is connection
 
 
+def test_a_candidate_that_has_ended_is_not_waited_for(
+    runner: DeviceRunner, request_for: Make
+) -> None:
+    """While anything of it may be left, its agent looks and sleeps a thousand times a second."""
+    request, agent = request_for("exit"), psutil.Process(runner.start()._process.pid)
+    before = agent.num_ctx_switches().voluntary
+    assert isinstance(runner.measure(request), Failed)
+    assert agent.num_ctx_switches().voluntary - before < 500
+
+
 def test_memory_has_a_limit(runner: DeviceRunner, request_for: Make) -> None:
     """Of an allocation that fails the kernel itself says so; what it then touches ends it."""
     outcome = runner.measure(request_for("greedy"))

@@ -53,17 +53,17 @@ static void kill_strays(void) {
   fclose(list);
 }
 
-/* The status of the process, which is dead afterwards. */
+/* The status of the process, which is dead afterwards, as are those that it left behind. */
 static int end_child(void) {
-  int status = 0, reaped = 0;
+  int status = 0;
   kill(-child, SIGKILL);
   kill(child, SIGKILL);
   for (int tries = 0; tries < 1000; ++tries) {
     int other;
     pid_t gone;
     while ((gone = waitpid(-1, &other, WNOHANG)) > 0)
-      if (gone == child) status = other, reaped = 1;
-    if (reaped && gone < 0) break;
+      if (gone == child) status = other;
+    if (gone < 0) break; /* there is none left */
     kill_strays();
     usleep(1000);
   }
@@ -125,11 +125,10 @@ static int give_up(enum outcome outcome) {
     end_child();
     return say_ended(BY_DEADLINE, 0);
   }
-  int status = 0;
   for (int waited = 0; outcome == OVER && waited < DYING_MS; ++waited) {
-    pid_t gone = waitpid(child, &status, WNOHANG);
-    if (gone == child) {
-      end_child();
+    siginfo_t dead = {0};
+    if (waitid(P_PID, (id_t)child, &dead, WEXITED | WNOHANG | WNOWAIT) == 0 && dead.si_pid == child) {
+      int status = end_child();
       return WIFSIGNALED(status) ? say_ended(BY_SIGNAL, WTERMSIG(status)) : say_ended(BY_EXIT, WEXITSTATUS(status));
     }
     usleep(1000);
