@@ -3,7 +3,9 @@ them from the root folder."""
 
 from __future__ import annotations
 
+import gc
 import re
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 
@@ -38,6 +40,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     text = collection_path.read_text("utf-8")
     of_all = set(re.findall(r"mark\.(\w+)", "".join(_MARKS_OF_ALL.findall(text))))
     return None if all(f"mark.{kind}" in text for kind in asked) and not of_all & excluded else True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Searches for no garbage meanwhile, nor ever again in what was imported and collected: it
+    stays to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
