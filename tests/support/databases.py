@@ -7,7 +7,14 @@ from functools import cache
 from pathlib import Path
 
 from tests.support.postgres import PostgresServer
-from tuner.db.engine import open_database
+from tuner.db.engine import Clock, Database, open_database
+
+
+def new_database(place: str | Path, *, clock: Clock | None = None) -> Database:
+    """A new SQLite database at a path or its URL, opened; folders are made for it."""
+    file = Path(str(place).removeprefix("sqlite:///"))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return open_database(sqlite_database(file), clock=clock)
 
 
 def sqlite_database(file: Path) -> str:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tuner.db.engine import Database, open_database
+from tests.support.databases import new_database
+from tuner.db.engine import Database
 from tuner.settings import Settings, load_settings
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    opened = open_database(tmp_path / "models.db")
+    opened = new_database(tmp_path / "models.db")
     yield opened
     opened.close()
 

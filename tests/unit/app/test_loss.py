@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.databases import new_database
 from tests.support.promoted_products import EXTENTS, promote_products
 from tuner.app.races.loss import Checked, check, recorded_kernels
 from tuner.app.races.race import Entry, RaceError
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.db.kernels import Kernel
 from tuner.errors import UsageError
 from tuner.settings import load_settings
@@ -23,7 +24,7 @@ TARGET = parse_target("cpu")
 
 @pytest.fixture
 def database(home: Path) -> Iterator[Database]:
-    opened = open_database(load_settings().values.db)
+    opened = new_database(load_settings().values.db)
     promote_products(opened, TARGET)
     yield opened
     opened.close()

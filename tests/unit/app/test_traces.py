@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from tests.support.database_samples import sample_kernel
+from tests.support.databases import new_database
 from tests.support.promoted_products import promote_products
 from tests.support.traced_calls import call, trace_of
 from tuner.api.coverage import LOOK_S, RECORDED, Coverage
 from tuner.app.traces import chosen_calls, coverage, submit_calls
 from tuner.db import jobs, promotions, targets, workloads
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.errors import UsageError
 from tuner.settings import load_settings
 from tuner.target.detect import parse_target
@@ -33,7 +34,7 @@ RARE = call("numpy.exp", ROWS, count=1, total_s=0.001)
 
 @pytest.fixture
 def database(home: Path) -> Iterator[Database]:
-    opened = open_database(load_settings().values.db)
+    opened = new_database(load_settings().values.db)
     yield opened
     opened.close()
 

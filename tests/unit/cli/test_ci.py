@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.databases import new_database
 from tests.support.promoted_products import EXTENTS, promote_products
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.settings import load_settings
 from tuner.target.detect import parse_target
 
 
 @pytest.fixture
 def database(home: Path) -> Iterator[Database]:
-    opened = open_database(load_settings().values.db)
+    opened = new_database(load_settings().values.db)
     promote_products(opened, parse_target("cpu"))
     yield opened
     opened.close()

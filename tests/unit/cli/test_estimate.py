@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.databases import new_database
 from tests.support.promoted_products import EXTENTS, promote_products
 from tuner.api.estimates import Estimator
 from tuner.api.learning import learning_plan
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.errors import UsageError
 from tuner.settings import load_settings
 from tuner.target.detect import parse_target
@@ -25,7 +26,7 @@ PRODUCT = "matmul:M={},N=64,K=64"
 
 @pytest.fixture
 def database(home: Path) -> Iterator[Database]:
-    opened = open_database(load_settings().values.db)
+    opened = new_database(load_settings().values.db)
     yield opened
     opened.close()
 

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from tests.support.database_samples import sample_kernel
+from tests.support.databases import new_database
 from tests.support.targets import ZEN5
 from tuner.app.jobs.lifecycle import requeue, submit
 from tuner.db import leases, promotions, trials, workloads
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.db.errors import LeaseHeld
 from tuner.db.jobs import Job
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
@@ -30,7 +31,7 @@ SPEC = "matmul:M=32,N=32,K=32"
 @pytest.fixture
 def database(home: Path) -> Iterator[Database]:
     """The user's default database."""
-    opened = open_database(load_settings().values.db)
+    opened = new_database(load_settings().values.db)
     yield opened
     opened.close()
 

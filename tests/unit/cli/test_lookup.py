@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tests.support.database_samples import sample_kernel
+from tests.support.databases import new_database
 from tests.support.targets import host_target
 from tuner.db import jobs, leases, promotions, targets, tradeoffs, workloads
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.settings import load_settings
 from tuner.workload.spec import parse_spec, to_document
 
@@ -22,7 +23,7 @@ SPEC = "matmul:M=32,N=32,K=32"
 @pytest.fixture
 def database(home: Path) -> Iterator[Database]:
     """The user's default database with a fast and a small kernel, and a cold one."""
-    opened = open_database(load_settings().values.db)
+    opened = new_database(load_settings().values.db)
     workload, target = parse_spec(SPEC), host_target()
     with opened.write() as session:
         key = workloads.remember(session, workload, to_document(workload))

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.databases import new_database
 from tests.support.targets import ZEN5
 from tuner.app.jobs.lifecycle import submit
 from tuner.db import leases, trials
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 from tuner.settings import load_settings
 from tuner.spaces.core.space import Config
@@ -24,7 +25,7 @@ HOSTILE = "</pre><script>alert(1)</script>"
 
 @pytest.fixture
 def database(home: Path) -> Iterator[Database]:
-    opened = open_database(load_settings().values.db)
+    opened = new_database(load_settings().values.db)
     yield opened
     opened.close()
 

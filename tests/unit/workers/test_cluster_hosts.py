@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.database_samples import sample_target
+from tests.support.databases import new_database
 from tuner.api import answers
 from tuner.db import targets, workers
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.measure.assignment import Lane
 from tuner.workers.fleet.hosts import described
 from tuner.workers.fleet.messages import HostPlan
@@ -38,7 +39,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def database(tmp_path: Path, clock: Clock) -> Iterator[Database]:
-    opened = open_database(tmp_path / "tuner.sqlite", clock=clock.moment)
+    opened = new_database(tmp_path / "tuner.sqlite", clock=clock.moment)
     with opened.write() as session:
         targets.remember(session, sample_target())
     yield opened

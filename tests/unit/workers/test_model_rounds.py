@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.database_samples import sample_target
+from tests.support.databases import new_database
 from tuner.db import jobs, leases, targets, workloads
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.db.jobs import Job, Task
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.models.tuning.task_scheduler import FIRST_ROUND, ROUND
@@ -29,7 +30,7 @@ Best = Callable[[int, int], float]
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    opened = open_database(tmp_path / "jobs.db")
+    opened = new_database(tmp_path / "jobs.db")
     yield opened
     opened.close()
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.database_samples import kernel_run, sample_kernel
+from tests.support.databases import new_database
 from tuner.db import artifacts, promotions, runs, workloads
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.db.runs import Run
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
@@ -28,7 +29,7 @@ DIGEST = hashlib.sha256(CODE).hexdigest()
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    opened = open_database(tmp_path / "tuner.db")
+    opened = new_database(tmp_path / "tuner.db")
     yield opened
     opened.close()
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.databases import new_database
 from tests.support.task_preparation import preparing
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.errors import UsageError
 from tuner.models.tuning.task_scheduler import kind_of
 from tuner.spaces.by_target import space_of
@@ -24,7 +25,7 @@ SPECS = tuple(parse_spec(spec).spec for spec in ("matmul:M=4,N=8,K=4", "matmul:M
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    opened = open_database(f"sqlite:///{tmp_path / 'tuner.db'}", create=True)
+    opened = new_database(tmp_path / "tuner.db")
     yield opened
     opened.close()
 

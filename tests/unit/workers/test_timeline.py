@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.databases import new_database
 from tests.support.fleet_job import queue_job
 from tests.support.targets import ZEN5
 from tuner.db import lanes as lane_queries
 from tuner.db import leases, targets, trials, workers
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.measure.assignment import Lane
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.workers.fleet.messages import Calibrated, FleetPlan, Limits, Span
@@ -32,7 +33,7 @@ PLAN = FleetPlan(
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    opened = open_database(tmp_path / "timeline.db")
+    opened = new_database(tmp_path / "timeline.db")
     with opened.write() as session:
         targets.remember(session, ZEN5)
     yield opened

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.database_samples import ManualClock, timed
+from tests.support.databases import new_database
 from tests.support.search_history import gpu_seconds, queue, search_past, seconds_of
 from tests.support.targets import GOLDEN_COVE, H100, H200, NEOVERSE, ZEN5
 from tuner.cost_model.cuda.estimate import CudaDescription
@@ -19,7 +20,7 @@ from tuner.cost_model.cuda.history import CudaPrior
 from tuner.cost_model.features import FEATURE_VERSION, featurizer
 from tuner.cost_model.metrics import pairwise_accuracy
 from tuner.db import cost_models, trials
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.db.jobs import Job
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.spaces.by_target import cpu_space, gpu_space
@@ -37,7 +38,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def database(tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
-    opened = open_database(f"sqlite:///{tmp_path / 'tuner.db'}", create=True, clock=clock)
+    opened = new_database(tmp_path / "tuner.db", clock=clock)
     yield opened
     opened.close()
 
