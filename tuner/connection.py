@@ -7,6 +7,7 @@ errors and after answers that ask for it.
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -89,6 +90,7 @@ class Connection:
                 base_url=server.rstrip("/") + "/v1",
                 headers=headers,
                 timeout=httpx.Timeout(timeout_s, connect=10.0),
+                verify=trusted(server),
                 transport=transport,
             )
             if (self._http.base_url.port or 0) > LAST_PORT:
@@ -186,6 +188,15 @@ class Connection:
                 elif not line and data:
                     yield EventAnswer.model_validate_json("\n".join(data))
                     data = []
+
+
+def trusted(server: str) -> ssl.SSLContext | bool:
+    """What certificates of a server are held against: httpx's `verify`.
+
+    Loading the authorities takes as long as many requests. Where no TLS is spoken there are none,
+    so that nothing would be trusted.
+    """
+    return server.lower().startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _foreign(answer: httpx.Response) -> Mapping[str, Any]:

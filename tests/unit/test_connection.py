@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
 
 from tuner.client import Client
-from tuner.connection import ServiceError
+from tuner.connection import ServiceError, trusted
 from tuner.errors import UsageError
 
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -78,3 +79,10 @@ def test_a_key_that_no_header_holds_is_refused(key: str) -> None:
     with pytest.raises(UsageError, match="as `tuner keys create` printed it") as raised:
         Client("http://h", key=key)
     assert key not in str(raised.value)
+
+
+def test_authorities_are_loaded_where_tls_is_spoken() -> None:
+    assert trusted("https://h") is True and trusted("HTTPS://h") is True
+    without = trusted("http://h")
+    assert isinstance(without, ssl.SSLContext) and without.get_ca_certs() == []
+    assert without.verify_mode is ssl.CERT_REQUIRED and without.check_hostname
