@@ -20,7 +20,7 @@ import structlog
 
 from tests.support.command import Tuner
 from tests.support.database_samples import sample_target
-from tests.support.live_service import LiveService, options_for, serving
+from tests.support.live_service import LiveService, options_for, serving, wait_for
 from tests.support.promotions import promote_archive
 from tests.support.relu_kernel import SPEC, relu_kernel
 from tuner.db import events, jobs, leases, targets, trials
@@ -228,22 +228,22 @@ def test_how_a_job_ended_is_the_exit_code(
 def test_ctrl_c_cancels_a_job_tuned_there_and_leaves_one_that_is_watched(
     service: LiveService, remote: Tuner
 ) -> None:
-    with service.database.read() as session:
-        before = {job.id for job in jobs_of(session)}
-
     def interrupt() -> None:
-        wait_for_job(service, before)
-        time.sleep(1.0)  # until the events are being followed
+        wait_for_streams(service, 1)
         os.kill(os.getpid(), signal.SIGINT)
 
+    wait_for_streams(service, 0)
     pressed = threading.Thread(target=interrupt)
     pressed.start()
     called = remote("tune", "matmul:M=30,N=8,K=4")
     pressed.join(timeout=60)
     assert called.code == 3 and "stopping" in called.err
     job = remote("submit", "matmul:M=31,N=8,K=4").out.strip()
-    threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    wait_for_streams(service, 0)
+    pressed = threading.Thread(target=interrupt)
+    pressed.start()
     called = remote("watch", job)
+    pressed.join(timeout=60)
     assert called.code == 130 and f"job {job} goes on" in called.err
     assert remote("show", job, "--json").document["state"] == "queued"
 
@@ -449,6 +449,12 @@ def test_the_token_is_never_shown(tuner: Tuner, monkeypatch: pytest.MonkeyPatch)
 
 def jobs_of(session: Session) -> tuple[Job, ...]:
     return jobs.list_page(session, limit=1000).items
+
+
+def wait_for_streams(service: LiveService, count: int) -> None:
+    """Waits until so many clients follow events of jobs."""
+    with service.http(service.key("read")) as http:
+        wait_for(lambda: f"\ntuner_event_streams {count}.0\n" in http.get("/metrics").text)
 
 
 def wait_for_job(service: LiveService, before: set[str]) -> str:
