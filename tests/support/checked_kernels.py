@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from tests.support.spaces import drawn_once
 from tests.support.targets import host_target
-from tuner.lowering.compiler import compile_program
+from tuner.lowering.compiler import build
+from tuner.lowering.schedule import schedule
 from tuner.spaces.by_target import space_of
 from tuner.spaces.program.program import Program
 from tuner.target.target import Target
@@ -29,9 +30,8 @@ def output_of(
     (name,) = expression.outputs
     tensor = expression.tensor(name)
     got = tvm.runtime.empty(tensor.shape, tensor.dtype)
-    compile_program(program, target or host_target(), "kernel").generated["kernel"](
-        *map(tvm.runtime.tensor, inputs.values()), got
-    )
+    kernel = build(schedule(program, "kernel").mod, target or host_target())
+    kernel["kernel"](*map(tvm.runtime.tensor, inputs.values()), got)
     output: NDArray[Any] = got.numpy()
     return output
 
