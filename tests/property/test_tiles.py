@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.program_interpreter import value
+from tests.support.program_interpreter import function_of
 from tuner.spaces.program.tiles import TiledAxis, fit_block
 from tuner.workload.expression import Axis
 
@@ -30,11 +30,8 @@ def tiled(draw: st.DrawFn) -> TiledAxis:
 @given(tiled())
 def test_every_element_is_covered_and_none_outside(axis: TiledAxis) -> None:
     ranges = [range(part.extent) for part in axis.axes]
-    names = [part.name for part in axis.axes]
-    reached = {
-        value(axis.index, dict(zip(names, point, strict=True)), {}) for point in product(*ranges)
-    }
-    assert reached == set(range(axis.axis.extent))
+    index = function_of(axis.index, [part.name for part in axis.axes])
+    assert {index(*point) for point in product(*ranges)} == set(range(axis.axis.extent))
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000))

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.support.program_interpreter import run, value
+from tests.support.program_interpreter import function_of, run
 from tests.support.spaces import shared_space
 from tuner.errors import IllegalSchedule
 from tuner.spaces.by_target import space_of
@@ -282,8 +282,9 @@ def test_blocks_cover_their_axis_and_never_leave_it(
     part = GridAxis(
         axis=Axis(name="i", extent=extent), threads=threads, vectors=register, lanes=lanes
     )
+    index = function_of(part.index, ("i_2", "i_t", "i_0", "i_l"))
     seen = {
-        value(part.index, {"i_2": a, "i_t": b, "i_0": c, "i_l": d}, {})
+        index(a, b, c, d)
         for a in range(part.outer.extent) for b in range(threads) for c in range(register) for d in range(lanes)  # noqa: E501
     }  # fmt: skip
     assert seen == set(range(extent))
@@ -297,12 +298,12 @@ def test_patches_cover_their_axis_and_have_an_index_and_an_offset(
     extent: int, threads: int, side: int
 ) -> None:
     part = PatchAxis(axis=Axis(name="h", extent=extent), threads=threads, lanes=side)
+    functions = [
+        function_of(node, ("h_2", "h_t", "h_l")) for node in (part.index, part.patch, part.offset)
+    ]
     seen = set()
-    for a, b, c in product(range(part.outer.extent), range(threads), range(side)):
-        here = {"h_2": a, "h_t": b, "h_l": c}
-        index, number, place = (
-            value(node, here, {}) for node in (part.index, part.patch, part.offset)
-        )
+    for point in product(range(part.outer.extent), range(threads), range(side)):
+        index, number, place = (function(*point) for function in functions)
         assert divmod(index, side) == (number, place)
         seen.add(index)
     assert seen == set(range(extent))

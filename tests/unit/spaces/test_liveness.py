@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.checked_kernels import check_kernels
-from tests.support.program_interpreter import value
+from tests.support.program_interpreter import function_of
 from tests.support.programs import check
 from tuner.spaces.program.tiles import add, constant, times
 from tuner.spaces.rewrite.algorithm import fewest_flops
@@ -96,8 +96,9 @@ def test_a_comparison_is_asked_of_the_right_corner(data: st.DataObject) -> None:
         range(outer[f"{name}_1"], outer[f"{name}_1"] + axis.extent)
         for name, axis in zip("ij", tile, strict=True)
     ]
-    anywhere = any(value(condition, {"i": i, "j": j}, {}) for i, j in product(*ranges))
-    assert bool(value(tile_condition(condition, indices, tile), outer, {})) == anywhere
+    holds = function_of(condition, "ij")
+    of_tile = function_of(tile_condition(condition, indices, tile), tuple(outer))
+    assert bool(of_tile(*outer.values())) == any(holds(i, j) for i, j in product(*ranges))
 
 
 def test_where_a_mask_in_a_mask_leaves_nothing_of_a_row_it_is_computed() -> None:
