@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 
 from tuner.target.detect import detect_cpu, parse_target, target_key
 from tuner.target.target import Target
@@ -108,6 +109,7 @@ H100 = hopper("H100", memory_clock_khz=2_619_000, memory_bus_bits=5120)
 H200 = hopper("H200", memory_clock_khz=3_201_000, memory_bus_bits=6144)
 
 
+@cache
 def host_target() -> Target:
     """The CPU that tests run on, for those that execute kernels."""
     return detect_cpu()
