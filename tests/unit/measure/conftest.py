@@ -15,7 +15,7 @@ from tuner.measure.runner import RunnerProcess
 
 Library = Callable[[str], str]
 TIMEOUT_S, PATIENT_S = (
-    1.5,
+    0.8,
     20.0,
 )  # of kernels that never end, and of those that do, however slow the machine
 ENDLESS = ("endless", "stubborn")

@@ -33,8 +33,8 @@ FAILURES = {
     for behaviour, kind, message in (
         *COMMON_FAILURES,
         ("abort", FailureKind.RUN_CRASH, "SIGABRT while checking normal inputs"),
-        ("endless", FailureKind.RUN_TIMEOUT, "stopped after 1.5 s while checking normal inputs"),
-        ("stubborn", FailureKind.RUN_TIMEOUT, "stopped after 1.5 s"),
+        ("endless", FailureKind.RUN_TIMEOUT, "stopped after 0.8 s while checking normal inputs"),
+        ("stubborn", FailureKind.RUN_TIMEOUT, "stopped after 0.8 s"),
     )
 }
 QUICK = ("wrong", "right_once", "far_overrun", "segfault", "endless")  # of each kind and message
