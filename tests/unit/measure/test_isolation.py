@@ -21,25 +21,17 @@ from tests.support.hostile_kernels import addition, compile_attack
 from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Failed, FailureKind, Outcome, Timed
 from tuner.measure.runner import RunnerProcess
-from tuner.measure.sandbox.support import Mechanism, State, Way, probe_apart
+from tuner.measure.sandbox.support import Mechanism, State, Support, Way, probe_apart
 
-SUPPORT = probe_apart()
 TIMEOUT_S, PATIENT_S = (
     2.0,
     20.0,
 )  # of attacks that never end, and of those that end by themselves, however slow the machine
 ENDLESS = ("fork_bomb", "session_bomb", "thread_bomb", "keeps_signals")
 SECRET = "a token of 0600"
-COMPLETE = all(finding.state is State.AVAILABLE for finding in SUPPORT.findings.values())
-NAMED = SUPPORT.findings[Mechanism.SECCOMP].way is Way.LISTENER
-needs_all = pytest.mark.skipif(
-    not (COMPLETE and NAMED), reason=f"this kernel lacks some of the isolation: {SUPPORT.findings}"
-)
+needs_all = pytest.mark.usefixtures("all_mechanisms")
 # Root's processes are bounded, and found again, by a control group alone.
-needs_group = pytest.mark.skipif(
-    SUPPORT.findings[Mechanism.PROCESSES].way is not Way.CGROUP,
-    reason="no control group of a runner can be made here",
-)
+needs_group = pytest.mark.usefixtures("control_group")
 
 Attack = Callable[[str], Request]
 
@@ -60,6 +52,24 @@ class Prey:
         assert (self.home / "token").read_text() == SECRET
         with pytest.raises(BlockingIOError):
             self.listener.accept()
+
+
+@pytest.fixture(scope="module")
+def support() -> Support:
+    return probe_apart()
+
+
+@pytest.fixture(scope="module")
+def all_mechanisms(support: Support) -> None:
+    complete = all(finding.state is State.AVAILABLE for finding in support.findings.values())
+    if not (complete and support.findings[Mechanism.SECCOMP].way is Way.LISTENER):
+        pytest.skip(f"this kernel lacks some of the isolation: {support.findings}")
+
+
+@pytest.fixture(scope="module")
+def control_group(support: Support) -> None:
+    if support.findings[Mechanism.PROCESSES].way is not Way.CGROUP:
+        pytest.skip("no control group of a runner can be made here")
 
 
 @pytest.fixture(scope="module")

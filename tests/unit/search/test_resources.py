@@ -4,6 +4,7 @@ again it proposes the same."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +15,12 @@ from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Timed, Trial
 from tuner.search.searcher import Searcher
 from tuner.spaces.core.space import Config
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.workers.jobs.search import searcher_for
 
-SPACE = shared_space("matmul:M=512,N=512,K=512", SM_90)
+
+def space() -> TargetSpace[Any]:
+    return shared_space("matmul:M=512,N=512,K=512", SM_90)
 
 
 def spills(config: Config) -> bool:
@@ -37,11 +41,11 @@ def measured(number: int, config: Config) -> Trial:
 
 
 def played(count: int, *, says: bool, searcher: Searcher | None = None) -> list[Trial]:
-    searcher = searcher or searcher_for(SPACE, strategy="annealing", seed=2)
+    searcher = searcher or searcher_for(space(), strategy="annealing", seed=2)
     trials: list[Trial] = []
     while len(trials) < count:
         for point in searcher.ask(4):
-            trial = measured(len(trials) + 1, SPACE.space.config(point))
+            trial = measured(len(trials) + 1, space().space.config(point))
             trials.append(trial if says else replace(trial, resources=None))
             searcher.tell(trials[-1:])
     return trials
@@ -55,13 +59,13 @@ def test_kernels_like_those_that_spilled_are_proposed_less() -> None:
 
 
 def test_a_search_that_is_told_its_trials_again_goes_on_as_it_would_have() -> None:
-    lost, again = (searcher_for(SPACE, strategy="annealing", seed=2) for _ in range(2))
+    lost, again = (searcher_for(space(), strategy="annealing", seed=2) for _ in range(2))
     trials = played(40, says=True, searcher=lost)
     again.tell(trials)
-    silent = searcher_for(SPACE, strategy="annealing", seed=2)
+    silent = searcher_for(space(), strategy="annealing", seed=2)
     silent.tell([replace(trial, resources=None) for trial in trials])
     proposed, rebuilt, other = (
-        [SPACE.space.config(point) for point in searcher.ask(8)]
+        [space().space.config(point) for point in searcher.ask(8)]
         for searcher in (lost, again, silent)
     )
     assert proposed == rebuilt != other
