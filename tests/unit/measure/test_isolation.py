@@ -24,7 +24,7 @@ from tuner.measure.runner import RunnerProcess
 from tuner.measure.sandbox.support import Mechanism, State, Support, Way, probe_apart
 
 TIMEOUT_S, PATIENT_S = (
-    2.0,
+    1.0,
     20.0,
 )  # of attacks that never end, and of those that end by themselves, however slow the machine
 ENDLESS = ("fork_bomb", "session_bomb", "thread_bomb", "keeps_signals")
@@ -158,7 +158,7 @@ ENDED = [
     ("fork_bomb", CRASH, "called clone for a new process"),
     ("session_bomb", CRASH, "called clone for a new process"),
     ("runs_program", CRASH, "called (vfork|clone for a new process|fork)"),
-    ("thread_bomb", LATE, "no result within 2 s.*refused more processes or threads than its limit"),
+    ("thread_bomb", LATE, "no result within 1 s.*refused more processes or threads than its limit"),
     ("thread_bomb_gives_up", CRASH, "SIGABRT.*refused more processes or threads than its limit"),
     ("leaves_namespaces", CRASH, "called unshare"),
     ("mounts", CRASH, "called mount"),
@@ -178,7 +178,7 @@ ENDED = [
         MEMORY,
         r"SIGSEGV.* asking for 536\d+ bytes of memory, more than its limit",
     ),
-    ("keeps_signals", LATE, "no result within 2 s"),
+    ("keeps_signals", LATE, "no result within 1 s"),
 ]
 IN_VAIN = [
     "removes_token", "links_token", "reads_token_variable", "signals_parent_by_file",
