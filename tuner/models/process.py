@@ -4,7 +4,7 @@ The request is a JSON object on the command line and a payload in memory that bo
 processes share, so that half a gigabyte is there once. The answer comes on standard
 output; a refusal is the word `refused` and one JSON object. The process has limits of
 memory and time. It cannot write files, and it can read only programs, the files that the
-request names, and descriptors that it was given.
+request names, and descriptors that it was given. It dies with the process that asks.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tuner.errors import TunerError
+from tuner.measure.sandbox.fence import die_with
 from tuner.measure.sandbox.reading_fence import fence
 from tuner.models.errors import ModelRefused
 
@@ -29,6 +30,7 @@ CPU_S = 600
 TIMEOUT_S = 600.0
 LARGEST_ANSWER = 4 << 30  # bytes
 _REFUSED = b"refused"
+_ASKS = "asks"  # in a request: the process that waits for the answer
 _TAIL = 400  # characters that are shown of a dead process's standard error
 
 ConfinedRequest = Mapping[str, Any]  # a JSON object
@@ -70,7 +72,7 @@ def answer_of(
         shared.seek(0)  # flushes, too
         try:
             done = subprocess.run(
-                [sys.executable, "-m", module, json.dumps(dict(request))],
+                [sys.executable, "-m", module, json.dumps({**request, _ASKS: os.getpid()})],
                 stdin=shared,
                 capture_output=True,
                 check=False,
@@ -105,6 +107,7 @@ def serve(
     more than there is memory.
     """
     request = json.loads(sys.argv[1])
+    die_with(request[_ASKS])  # killed, it could not end a model's evaluation of minutes
     if "cores" in request:
         os.sched_setaffinity(0, request["cores"])
     payload = _mapped()
