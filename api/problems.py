@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match
 
 from tuner.api.estimates import TooFewKernels
@@ -220,6 +220,12 @@ async def on_tuner_error(request: Request, error: Exception) -> JSONResponse:
     )
 
 
+async def on_disconnect(request: Request, error: Exception) -> JSONResponse:
+    """The connection ended within the body. Nobody reads the answer; log and metrics have it."""
+    detail = "the connection ended before the whole body was here; send it again"
+    return problem_response(request, status=400, code="invalid_request", detail=detail)
+
+
 async def on_unexpected(request: Request, error: Exception) -> JSONResponse:
     """An internal error. Runs outside the header middleware, hence sets the headers itself."""
     log.error("unexpected_error", error_type=type(error).__name__, exc_info=error)
@@ -237,6 +243,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(TunerError, on_tuner_error)
+    app.add_exception_handler(ClientDisconnect, on_disconnect)
     app.add_exception_handler(Exception, on_unexpected)
 
 

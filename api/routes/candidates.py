@@ -103,7 +103,10 @@ def submit_candidate(
         raise UsageError("a foreign kernel gets all inputs in each call; leave constants away")
     content = request.source.encode("utf-8", errors="replace")
     source = hashlib.sha256(content).hexdigest()
-    with service.database.write("submit") as session:
+    with (
+        service.artifacts.staged(content) as keep_file,
+        service.database.write("submit") as session,
+    ):
         target = choose(request.target, targets.list_all(session), service.default_target)
         settings: dict[str, Any] = {SOURCE: source}
         if request.launch is not None:
@@ -136,7 +139,7 @@ def submit_candidate(
         job, created = create(session, service, caller, new, idempotency)
         answered = _answer(session, job)
         if created:
-            service.artifacts.put(content)  # before the commit; what is refused leaves no file
+            keep_file()  # before the commit; what is refused leaves no file
     return _accepted(response, answered, created=created)
 
 

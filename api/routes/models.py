@@ -213,11 +213,15 @@ def store(
         before = repeated(session, idempotency)
         if before is not None:
             return answer(session, [before])[0], False
-    with service.database.write("submit") as session:
+    # The transaction, for which all others wait, has only to name the file.
+    with (
+        service.artifacts.staged(body) as keep_file,
+        service.database.write("submit") as session,
+    ):
         chosen = choose(new.target or None, targets.list_all(session), service.default_target)
         artifacts.remember(session, sha256=model, size_bytes=len(body), kind="model")
         queued = replace(new, target=chosen.key, settings={**new.settings, MODEL: model})
         job, created = create(session, service, caller, queued, idempotency)
         if created:
-            service.artifacts.put(body)  # before the commit; what is refused leaves no file
+            keep_file()  # before the commit; what is refused leaves no file
         return answer(session, [job])[0], created

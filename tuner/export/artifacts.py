@@ -13,8 +13,9 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -57,14 +58,29 @@ class ArtifactStore:
         Bytes that the store already has are not written again. Raises ArtifactError, and
         then leaves no partial file.
         """
+        with self.staged(data) as keep:
+            return keep()
+
+    @contextlib.contextmanager
+    def staged(self, data: bytes) -> Iterator[Callable[[], str]]:
+        """Writes `data` durably beside its place, for the block.
+
+        What it yields moves the bytes there, which takes a moment however many they are, and
+        returns their SHA-256 in hex. Without that call nothing stays. So a transaction that
+        others wait for can put large bytes. Both raise ArtifactError.
+        """
         digest = hashlib.sha256(data).hexdigest()
         file = self._file(digest)
         if self._holds(file, digest):
-            return digest
+            yield lambda: digest
+            return
         with self._reported(f"writing {len(data)} bytes"):
             file.parent.mkdir(parents=True, exist_ok=True)
-            self._write(file, data)
-        return digest
+            temporary = _written(file.parent, data)
+        try:
+            yield partial(self._place, temporary, file)
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def put_file(self, path: Path) -> str:
         """Stores the bytes of a file, as `put` does."""
@@ -151,24 +167,16 @@ class ArtifactStore:
         except OSError:
             return False
 
-    def _write(self, file: Path, data: bytes) -> None:
-        descriptor, name = tempfile.mkstemp(prefix=TEMPORARY, dir=file.parent)
-        temporary = Path(name)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.chmod(0o644)
+    def _place(self, temporary: Path, file: Path) -> str:
+        """Gives written bytes the name of their digest, and returns it."""
+        with self._reported("naming an artifact"):
             temporary.replace(file)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        folder = os.open(file.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            folder = os.open(file.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        return file.name
 
     @contextlib.contextmanager
     def _reported(self, what: str) -> Iterator[None]:
@@ -181,6 +189,22 @@ class ArtifactStore:
                 f"artifact store {self.directory}: {what}: {reason}; free space or name a "
                 f"writable folder"
             ) from error
+
+
+def _written(folder: Path, data: bytes) -> Path:
+    """A new temporary file with the bytes, which are on disk. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(prefix=TEMPORARY, dir=folder)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.chmod(0o644)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
 
 
 @contextlib.contextmanager
