@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from tuner.api import answers, workloads
 from tuner.api.schemas import JobAnswer, KernelAnswer, StationAnswer, WorkerAnswer
+from tuner.api.work_time import work_time
 from tuner.db import lanes, runners, targets, workers
 from tuner.db.engine import Session
 from tuner.db.jobs import Job
@@ -21,7 +22,14 @@ def job_answers(session: Session, records: Sequence[Job]) -> list[JobAnswer]:
     stored_targets = {key: targets.get(session, key) for key in {job.target for job in records}}
     waiting = runners.waiting(session, records)
     return [
-        answers.job(job, stored, stored_targets, waiting=waiting.get(job.id)) for job in records
+        answers.job(
+            job,
+            stored,
+            stored_targets,
+            waiting=waiting.get(job.id),
+            elapsed_s=work_time(session, job).total_s,
+        )
+        for job in records
     ]
 
 

@@ -109,6 +109,7 @@ def job(
     targets: Mapping[str, Target],
     *,
     waiting: str | None = None,
+    elapsed_s: float | None = None,
 ) -> JobAnswer:
     same = (
         "id", "kind", "state", "threads", "cache", "trials", "seconds", "strategy", "seed",
@@ -118,6 +119,7 @@ def job(
     return JobAnswer(
         target=target_ref(targets[job.target]),
         waiting=waiting,
+        elapsed_s=elapsed_s,
         objective=job.goal.text,
         tasks=[task(each, workloads) for each in job.tasks],
         **{name: getattr(job, name) for name in same},

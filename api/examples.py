@@ -48,6 +48,7 @@ JOB = {
     "created_at": "2026-11-20T12:00:00Z",
     "started_at": "2026-11-20T12:00:01Z",
     "finished_at": None,
+    "elapsed_s": 21.6,
     "last_event": 57,
     "tasks": [TASK],
 }

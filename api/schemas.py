@@ -254,6 +254,11 @@ class JobAnswer(Answer):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    elapsed_s: float | None = Field(
+        default=None,
+        description="seconds of work on the job so far by the database's clock, without the "
+        "pauses between its runs; null before the first",
+    )
     last_event: int = Field(description="number of the job's latest event")
     tasks: list[TaskAnswer]
 

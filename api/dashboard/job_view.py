@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Literal
 
 from tuner.api.auth import Caller
@@ -12,10 +11,10 @@ from tuner.api.dashboard import history, labels, limits
 from tuner.api.dashboard.charts.curve import DEFAULT, Axes, Curve, Level
 from tuner.api.problems import Problem
 from tuner.api.routes.jobs import seen
-from tuner.db import charts, events, kernels, runners, targets, workloads
+from tuner.api.work_time import WorkTime, work_time
+from tuner.db import charts, kernels, runners, targets, workloads
 from tuner.db.engine import Session
-from tuner.db.events import Event
-from tuner.db.jobs import CANCELLING, FINISHED, QUEUED, RUNNING, Job, Task
+from tuner.db.jobs import FINISHED, MODEL, QUEUED, RUNNING, Job, Task
 from tuner.db.kernels import Kernel
 from tuner.db.workloads import StoredWorkload
 from tuner.search.expectation import Expectation, expect
@@ -61,7 +60,7 @@ class JobView:
     default_s: float | None
     least_s: float | None  # at the roofline
     waiting: str | None  # what a queued job waits for that no runner of its target is there for
-    run: Event | None  # with which the present run began; None unless there is one
+    work: WorkTime
 
     @property
     def label(self) -> str:
@@ -124,16 +123,7 @@ class JobView:
     @property
     def elapsed_s(self) -> float | None:
         """The time spent on the job, without the pauses between its runs."""
-        if self.run is not None:
-            return float(self.run.data.get("elapsed_s", 0.0)) + self.run_s
-        return sum(task.elapsed_s.get("total", 0.0) for task in self.job.tasks) or None
-
-    @property
-    def run_s(self) -> float:
-        """The duration of the present run so far."""
-        if self.run is None:
-            return 0.0
-        return max(0.0, (datetime.now(UTC) - self.run.recorded_at).total_seconds())
+        return self.work.total_s
 
     @property
     def rate(self) -> float | None:
@@ -153,7 +143,8 @@ class JobView:
         )
         left = open_trials / self.rate
         if self.job.seconds is not None:
-            left = min(left, max(0.0, self.job.seconds * len(self.job.tasks) - self.run_s))
+            shares = 1 if self.job.kind == MODEL else len(self.job.tasks)
+            left = min(left, max(0.0, self.job.seconds * shares - self.work.run_s))
         return left
 
     def levels(self) -> tuple[Level, ...]:
@@ -216,7 +207,7 @@ def load(session: Session, job_id: str, caller: Caller, position: int = 0) -> Jo
         default_s=charts.default_medians(session, [(job_id, position)]).get((job_id, position)),
         least_s=limits.least_s(workload, target, job.threads),
         waiting=runners.waiting(session, [job]).get(job_id),
-        run=events.last(session, job_id, RUNNING) if job.state in (RUNNING, CANCELLING) else None,
+        work=work_time(session, job),
     )
 
 

@@ -10,6 +10,7 @@ from tuner.api.dashboard.charts import plots
 from tuner.api.dashboard.charts import rails as drawings
 from tuner.api.routes.models import description_of, measurement_of
 from tuner.api.service import Service
+from tuner.api.work_time import work_time
 from tuner.db import kernels, runners, targets
 from tuner.db.engine import Session
 from tuner.db.jobs import FINISHED, Job, Task
@@ -71,6 +72,7 @@ class ModelView:
     graph: Sequence[GraphRow]
     hidden: int  # steps beyond those in `graph`
     has_library: bool
+    elapsed_s: float | None  # of work on the job
 
     @property
     def finished(self) -> bool:
@@ -120,6 +122,7 @@ def load(session: Session, service: Service, job: Job) -> ModelView:
         graph=graph_rows(description, steps, by_key),
         hidden=len(description.steps) - len(steps),
         has_library=isinstance(job.settings.get(LIBRARY), str),
+        elapsed_s=work_time(session, job).total_s,
     )
 
 

@@ -93,15 +93,18 @@ def render(
     status: int = 200,
     caller: Caller | None = None,
 ) -> Response:
-    """The rendered template as an answer, with the form cookie if the browser lacks it."""
+    """The rendered template as an answer, with the form cookie if the browser lacks it.
+
+    `now` of the context, the database's time, is what moments are said to be ago from.
+    """
     dashboard = cast(Dashboard, request.app.state.dashboard)
-    token, now = sessions.form_token(request), datetime.now(UTC)
+    token, now = sessions.form_token(request), context.get("now")
     shared = {
         "asset": lambda name: f"/static/{name}?v={dashboard.version}",
         "svg": Markup,
         "stylesheets": STYLESHEETS,
         "with_query": lambda **changes: with_query(request.query_params, **changes),
-        "ago": lambda moment: units.ago(moment, now),
+        "ago": lambda moment: units.ago(moment, now or datetime.now(UTC)),
         "path": request.url.path,
         "form_token": token,
         "form_field": sessions.FIELD,

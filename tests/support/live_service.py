@@ -19,7 +19,7 @@ from tuner.api.options import ServiceOptions
 from tuner.api.server import listen, server_of
 from tuner.client import Client, Retries
 from tuner.db import jobs, keys, leases, targets, workloads
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Clock, Database, open_database
 from tuner.db.leases import Lease
 from tuner.export.artifacts import ArtifactStore
 from tuner.workload.spec import to_document, workload_from_params
@@ -81,10 +81,10 @@ def options_for(url: str, folder: Path, **changes: Any) -> ServiceOptions:
 
 
 @contextlib.contextmanager
-def serving(options: ServiceOptions) -> Iterator[LiveService]:
+def serving(options: ServiceOptions, *, clock: Clock | None = None) -> Iterator[LiveService]:
     """Serves for the block. The port stays the same for a block inside that passes the
-    same `options` with `port` set."""
-    database = open_database(options.database_url, busy_timeout_s=BUSY_TIMEOUT_S)
+    same `options` with `port` set. `clock` is the database's."""
+    database = open_database(options.database_url, busy_timeout_s=BUSY_TIMEOUT_S, clock=clock)
     listener = listen(options.host, options.port)
     server = server_of(create_app(options, database=database), options)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="service")

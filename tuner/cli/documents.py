@@ -44,6 +44,7 @@ def job(answer: JobAnswer) -> Document:
         "created_at": _moment(answer.created_at),
         "started_at": _moment(answer.started_at),
         "finished_at": _moment(answer.finished_at),
+        "elapsed_s": answer.elapsed_s,
         "last_event": answer.last_event,
         "tasks": [
             {

@@ -81,17 +81,25 @@ def show(
         invocation.output.line(line)
 
 
+def _budget(job: JobAnswer) -> str:
+    """The trials and seconds of a job, and what they are for."""
+    seconds = [] if job.seconds is None else [units.duration(job.seconds)]
+    if job.kind == "model":
+        trials = f"{job.trials} trials for each kernel on average"
+        return " or ".join([trials, *(f"{limit} for all" for limit in seconds)])
+    return " or ".join([f"{job.trials} trials", *seconds]) + " for each workload"
+
+
 def _facts(job: JobAnswer) -> tuple[tuple[str, str], ...]:
     """What is true of the job as a whole, with names."""
     reason = job.error or job.waiting
-    limit = "" if job.seconds is None else f" or {units.duration(job.seconds)}"
     return (
         ("job", job.id),
         ("state", f"{job.state}: {reason}" if reason else job.state),
         ("target", job.target.name),
         (
             "budget",
-            f"{job.trials} trials{limit} for each workload; {job.strategy}, seed {job.seed}, "
+            f"{_budget(job)}; {job.strategy}, seed {job.seed}, "
             f"threads {job.threads}"
             + ("" if job.cache == WARM else f", {job.cache} caches")
             + ("" if job.objective == FASTEST.text else f", by {job.objective}"),

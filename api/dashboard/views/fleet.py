@@ -74,7 +74,7 @@ def activity(service: Service, window: str, until: datetime | None) -> Mapping[s
     """The context of the page. Raises UsageError for a moment out of range."""
     with service.database.read() as session:
         machines = workers.list_all(session)
-        now = datetime.now(UTC)
+        now = session.now()
         # Without a moment in the address, the window ends now, or with the last activity
         # if nothing happened within it.
         latest = charts.latest_span(session)
@@ -108,6 +108,7 @@ def activity(service: Service, window: str, until: datetime | None) -> Mapping[s
         "window": window,
         "windows": tuple(WINDOWS),
         "end": end,
+        "now": now,
         "earlier": (end - length).isoformat(),
         "later": (end + length).isoformat(),
         "rows": rows,

@@ -82,7 +82,7 @@ def page(
         chosen = selection(query)
         context = {
             "view": view,
-            **head(job, caller),
+            **head(session, job, caller),
             **curve(session, view, axes, chosen),
             **table(session, view, chosen),
         }
@@ -114,7 +114,7 @@ def fragment(
         chosen = selection(query)
         match part:
             case "head":
-                context |= {**head(view.job, caller), **curve(session, view, axes, chosen)}
+                context |= {**head(session, view.job, caller), **curve(session, view, axes, chosen)}
             case "curve":
                 context |= curve(session, view, axes, chosen)
             case "trials":
@@ -183,13 +183,14 @@ def resume(job_id: JobId, caller: Submitter, service: ServiceDep, fields: Form) 
     return redirect(f"/jobs/{job_id}")
 
 
-def head(job: Job, caller: Caller) -> Mapping[str, Any]:
+def head(session: Session, job: Job, caller: Caller) -> Mapping[str, Any]:
     mine = caller.sees_all or job.owner == caller.key_id
     change = mine and caller.may("submit")
     return {
         "can_cancel": change and job.state in ("queued", "running"),
         "can_resume": change and job.state in ("cancelled", "failed"),
         "described": is_described(job),
+        "now": session.now(),
     }
 
 
@@ -201,7 +202,7 @@ def of_model(session: Session, job: Job, caller: Caller) -> Mapping[str, Any]:
         "unread": unread(job),
         "finished": job.state in FINISHED,
         "waiting": runners.waiting(session, [job]).get(job.id),
-        **head(job, caller),
+        **head(session, job, caller),
     }
 
 
@@ -211,7 +212,7 @@ def model(session: Session, service: Service, job: Job, caller: Caller) -> Mappi
         "model": load_model(session, service, job),
         "shape_of": shape_of,
         "heavy": HEAVY,
-        **head(job, caller),
+        **head(session, job, caller),
     }
 
 

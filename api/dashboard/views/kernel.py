@@ -79,6 +79,7 @@ def page(kernel_id: KernelId, request: Request, caller: Viewer, service: Service
         lost = races.list_regressions(session, state=(), kernel=kernel_id).items
         own = view.kernel
         choices = tradeoffs.choices(session, own.workload, own.target, own.threads, cache=own.cache)
+        now = session.now()
     base = f"{request.url.scheme}://{request.headers.get('host', 'localhost')}"
     entries = race(view.kernel)
     archive = None
@@ -88,6 +89,7 @@ def page(kernel_id: KernelId, request: Request, caller: Viewer, service: Service
             archive = service.artifacts.get(artifact.sha256)
     context = {
         "view": view,
+        "now": now,
         "artifact": artifact,
         "lineage": lineage,
         "visible_job": visible_job,

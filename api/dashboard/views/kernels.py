@@ -45,6 +45,7 @@ def page(
         lost = races.regressed(session, [kernel.id for kernel in listed.items])
         names = workloads.get_many(session, [kernel.workload for kernel in listed.items])
         machines = {target.key: target for target in targets.list_all(session)}
+        now = session.now()
     context = {
         "kernels": listed.items,
         "regressed": lost,
@@ -58,5 +59,6 @@ def page(
         "text": q.strip(),
         "operators": [operator.name for operator in CATALOGUE],
         "states": kernels.STATES,
+        "now": now,
     }
     return render(request, "kernels.html", context, caller=caller)

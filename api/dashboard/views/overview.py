@@ -114,6 +114,7 @@ def overview(service: Service, caller: Caller, query: JobQuery) -> Mapping[str, 
             "states": STATES,
             "chosen_states": query.states,
             "text": query.text,
+            "now": session.now(),
         }
     return context
 
