@@ -18,6 +18,7 @@ from tuner.db.tables import TaskRow
 # that are allowed, and how the library was measured.
 MODEL, SHAPES, DESCRIPTION, LIBRARY = "model", "shapes", "description", "library"
 NUMERICS, MAX_ERROR, MEASUREMENT = "numerics", "max_error", "measurement"
+SPARE_S = "spare_s"  # seconds behind the job that its command leaves out where the job is late
 # Settings of a job of kind JUDGE: the digest of its source, of CUDA C++ the dimensions of its
 # launch, and what was said of it.
 SOURCE, LAUNCH, VERDICT = "source", "launch", "verdict"

@@ -174,7 +174,8 @@ def _tuned(
         target = with_limits(database, machine, devices)
         (model,) = command.with_chains([model], target)
         seconds = command.tuning_s([model])
-        job = submit_model(database, [model], target, settings, seconds=seconds)
+        spare_s = command.spare_s([model], seconds)
+        job = submit_model(database, [model], target, settings, seconds=seconds, spare_s=spare_s)
         report = run(database, job.id, settings, observer=observer)
         if report.job.state != jobs.SUCCEEDED:
             raise ModelNotTuned(f"job {job.id} of the model {report.job.state}: {report.job.error}")

@@ -116,8 +116,10 @@ def tune_model(
             models = command.with_chains(models, target)
         if family is not None:
             family = replace(family, members=dict(zip(family.members, models, strict=True)))
-        seconds = command.tuning_s([] if directory is None else models)
-        job = submit_model(database, models, target, settings, seconds=seconds)
+        exported = [] if directory is None else models
+        seconds = command.tuning_s(exported)
+        spare_s = command.spare_s(exported, seconds)
+        job = submit_model(database, models, target, settings, seconds=seconds, spare_s=spare_s)
         with TuningDisplay(invocation.output.stderr, quiet=invocation.output.quiet) as display:
             if family is not None:
                 display.note(

@@ -39,12 +39,13 @@ class ModelProgress:
 
     started_s: float  # by the display's clock
     ends_s: float | None  # when the command is to be done; None without a bound
+    late_s: float = 0.0  # that it will take beyond that
     round: ModelRound | None = None
     before: int | None = None  # trials of all kernels of an earlier run
 
     def text(self, now_s: float, fresh: int) -> str:
         """How far the model is, `fresh` trials after the begin of its round."""
-        left = [] if self.ends_s is None else [max(0.0, self.ends_s - now_s)]
+        left = [] if self.ends_s is None else [max(0.0, self.ends_s + self.late_s - now_s)]
         text = "model"
         if self.round is not None:
             text += f" {self.round.searched}/{self.round.kernels} kernels"
@@ -176,6 +177,8 @@ class TuningDisplay:
             case ModelGain():
                 self.gain = progress
             case ModelLate():
+                if self._whole is not None:
+                    self._whole.late_s = progress.seconds
                 self.note(progress.text)
             case RoundPlanned() | Stopped():
                 pass

@@ -25,6 +25,7 @@ from tuner.workers.jobs.contest import FINALISTS, NothingVerified, contested
 from tuner.workers.jobs.kernel_cache import keep, stored_kernels
 from tuner.workers.jobs.model_jobs import ModelCalls
 from tuner.workers.jobs.model_rounds import needless_tasks, tune_in_rounds
+from tuner.workers.jobs.model_time import plan_of, say_late_again
 from tuner.workers.jobs.options import Interrupted
 from tuner.workers.jobs.promotion import settle
 from tuner.workers.jobs.settlement import Settle, Settlement
@@ -47,16 +48,7 @@ def tune_kernels(
     job = preparation.job
     store = ArtifactStore(tuning.options.artifacts)
     stored = stored_kernels(preparation.database, job, tasks, store)
-    plan = TimePlan(
-        seconds=job.seconds,
-        kernels=len(tasks),
-        clock=time.monotonic,
-        begin_s=begun_s,
-        optional=frozenset(
-            place for place, task in enumerate(tasks) if task.workload in calls.chains
-        ),
-        stored=frozenset(stored),
-    )
+    plan = plan_of(job, tasks, calls.chains, stored, begin_s=begun_s)
     with Settlement(preparation.background) as settlement:
         kernels = _ModelKernels(
             tuning=tuning,
@@ -175,6 +167,8 @@ class _ModelKernels:
             return False
         raced = min(budget.trials, finalists or FINALISTS)
         plan.promoted(number, raced, time.monotonic() - begun_s)
+        preparation = self._preparation
+        say_late_again(preparation.database, preparation.job, plan, preparation.observer)
         return True
 
     def _promote_beside(

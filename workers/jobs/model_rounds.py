@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tuner.db import events, jobs, leases, workloads
+from tuner.db import jobs, leases, workloads
 from tuner.db.engine import Database
 from tuner.db.jobs import Job, Task
 from tuner.db.leases import Lease
@@ -22,7 +22,8 @@ from tuner.models.tuning.time_plan import TimePlan
 from tuner.models.workloads import strict_key
 from tuner.tuning import StopReason, TuningResult
 from tuner.workers.jobs.model_jobs import ModelCalls
-from tuner.workers.jobs.progress import ModelGain, ModelLate, ModelRound, Observer, unobserved
+from tuner.workers.jobs.model_time import say_late
+from tuner.workers.jobs.progress import ModelGain, ModelRound, Observer, unobserved
 from tuner.workload.spec import from_document
 
 SearchRound = Callable[[Task, int, float | None, Task | None], TuningResult | None]
@@ -68,7 +69,7 @@ def tune_in_rounds(
             gain = gains.recent()
             if gain is not None:
                 observer(gain)
-            _note_lateness(database, job, subjects, plan, observer)
+            say_late(database, job, subjects, plan, observer)
             return True
         subject = subjects[position]
         first = not subject.best_s and not subject.optional
@@ -97,26 +98,6 @@ def tune_in_rounds(
         gains.note(subjects)
 
 
-def _note_lateness(
-    database: Database,
-    job: Job,
-    subjects: Sequence[KernelProgress],
-    plan: TimePlan,
-    observer: Observer,
-) -> None:
-    """Says, once rounds are over, that kernels without one make the job late, or stay as they
-    are stored."""
-    places = [place for place, subject in enumerate(subjects) if not subject.optional]
-    kept = sum(map(plan.keeps, places))
-    unsearched = sum(_is_fresh(subjects[place]) and not plan.keeps(place) for place in places)
-    late_s = plan.late_s()
-    if kept or (unsearched and late_s > 0):
-        late = ModelLate(kernels=len(subjects), unsearched=unsearched, kept=kept, seconds=late_s)
-        with database.write("note") as session:
-            events.append(session, job.id, "note", {"text": late.text})
-        observer(late)
-
-
 def _following(subjects: Sequence[KernelProgress], position: int) -> int | None:
     """The kernel whose first round comes after the round at `position`, whatever that finds.
 
@@ -132,11 +113,7 @@ def _following(subjects: Sequence[KernelProgress], position: int) -> int | None:
 
 def _fresh(subjects: Sequence[KernelProgress]) -> int:
     """Kernels that the model needs whose first round is to come."""
-    return sum(map(_is_fresh, subjects))
-
-
-def _is_fresh(subject: KernelProgress) -> bool:
-    return not (subject.best_s or subject.finished or subject.optional)
+    return sum(subject.is_fresh for subject in subjects)
 
 
 class _Gains:

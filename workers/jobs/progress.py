@@ -62,12 +62,17 @@ class ModelLate:
     """The time of a model was too short for a round of each kernel."""
 
     kernels: int
-    unsearched: int  # kernels without a round; each gets one trial, then its promotion
-    kept: int  # kernels without a round that the database has a verified one of, which stays
-    seconds: float  # by which the job is expected to be late
+    unsearched: int = 0  # kernels without a round; each gets one trial, then its promotion
+    kept: int = 0  # kernels without a round that the database has a verified one of, which stays
+    seconds: float  # by which the command is expected to be late
+    before_s: float | None = None  # what was said of it before; None the first time
 
     @property
     def text(self) -> str:
+        if self.before_s is not None:
+            end = f"about {math.ceil(self.seconds)} s late" if self.seconds > 0 else "in time"
+            before = f", not {math.ceil(self.before_s)} s late" if self.before_s > 0 else ""
+            return f"by what promotions take, the model will be {end}{before}"
         parts = []
         if self.unsearched:
             parts.append(f"{self.unsearched} of {self.kernels} get one trial each")

@@ -11,6 +11,7 @@ from tuner.app.models.checked_import import checked_import
 from tuner.app.models.command_time import CommandTime
 from tuner.models.reading import read_graph
 from tuner.models.reference.verdict import Right, Unjudged, Verdict, Wrong
+from tuner.models.tuning.kernel_race import race_s
 from tuner.workers.jobs.model_library import Model, ModelWrong
 
 
@@ -85,4 +86,16 @@ def test_tuning_leaves_time_for_the_export() -> None:
     assert two is not None and two < before - 10.0
     clock.now_s += 500.0
     assert command.tuning_s([model]) == pytest.approx(0.1)  # the defaults, then
+    assert command.spare_s([model], 0.1) < -400.0  # the export is as late already
     assert CommandTime(seconds=None, clock=clock).tuning_s([model]) is None
+
+
+def test_what_is_kept_for_races_makes_a_late_tuning_less_late() -> None:
+    clock, model = Clock(), small()
+    command = CommandTime(seconds=270.0, clock=clock)
+    tuning_s = command.tuning_s([model])
+    assert tuning_s is not None
+    spare_s = command.spare_s([model], tuning_s)
+    assert spare_s == pytest.approx(race_s(model.graph))
+    clock.now_s += tuning_s + spare_s / 2
+    assert not command.can_race([model])

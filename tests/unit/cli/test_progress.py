@@ -12,6 +12,7 @@ from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 from tuner.tuning import BestImproved, TrialRecorded
 from tuner.workers.jobs.progress import (
     ModelGain,
+    ModelLate,
     ModelRound,
     Phase,
     TaskFinished,
@@ -173,6 +174,26 @@ def test_what_is_left_is_the_models() -> None:
     lines = [line for line in stream.getvalue().splitlines() if "best" in line]
     assert lines[1].endswith("0.5 trials/s  model 0/4 kernels, 1 min 16 s left")
     assert lines[-1].endswith("model 1/4 kernels, 46 s left")
+
+
+def test_what_is_left_of_a_model_that_will_be_late_is_until_its_end() -> None:
+    shown, stream, clock = display()
+    with shown:
+        shown.whole(30.0)
+        shown.observe(started(trials=6))
+        clock.now_s += 20
+        late = ModelLate(kernels=20, unsearched=18, seconds=45.0)
+        shown.observe(late)
+        clock.now_s += 15
+        timed(shown, 0, 2e-3, better=True)
+        shown.observe(replace(late, seconds=70.2, before_s=45.0))
+        clock.now_s += 10
+        timed(shown, 1, 1e-3, better=True)
+    lines = stream.getvalue().splitlines()
+    assert "18 of 20 get one trial each, which takes about 45 s longer" in lines[-4]
+    assert lines[-3].endswith("model, 40 s left")
+    assert "will be about 71 s late, not 45 s late" in lines[-2]
+    assert lines[-1].endswith("model, 55 s left")
 
 
 def test_whether_more_time_pays() -> None:

@@ -51,11 +51,22 @@ class CommandTime:
         left = self.left_s
         if left is None:
             return None
-        export_s = sum(self.export_s(model.graph) for model in models)
         races_s = sum(map(_races_s, models))
-        if is_affordable(races_s, self.seconds):
-            export_s += races_s
-        return max(left - export_s, _LEAST_S)
+        if not is_affordable(races_s, self.seconds):
+            races_s = 0.0
+        return max(left - self._exports_s(models) - races_s, _LEAST_S)
+
+    def spare_s(self, models: Sequence[Model], tuning_s: float | None) -> float:
+        """Seconds between a tuning of so many and an export that is in time: those of races
+        inside these models, which nobody runs where tuning is late. Negative where the export
+        is late in any case."""
+        left = self.left_s
+        if left is None or tuning_s is None:
+            return 0.0
+        return left - self._exports_s(models) - tuning_s
+
+    def _exports_s(self, models: Sequence[Model]) -> float:
+        return sum(self.export_s(model.graph) for model in models)
 
     def export_s(self, graph: Graph) -> float:
         """Seconds that the export of a model is expected to take."""
@@ -67,7 +78,7 @@ class CommandTime:
         left = self.left_s
         if left is None:
             return True
-        return left >= _races_s(models[0]) + sum(self.export_s(model.graph) for model in models)
+        return left >= _races_s(models[0]) + self._exports_s(models)
 
 
 def _races_s(model: Model) -> float:

@@ -12,7 +12,7 @@ from tuner.app.platforms.table import measuring_platform
 from tuner.db import artifacts, jobs, targets, workloads
 from tuner.db.engine import Database
 from tuner.db.jobs import Job, NewJob
-from tuner.db.tasks import DESCRIPTION, MAX_ERROR, MODEL, NUMERICS, SHAPES
+from tuner.db.tasks import DESCRIPTION, MAX_ERROR, MODEL, NUMERICS, SHAPES, SPARE_S
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import ExportKernel
 from tuner.export.manifest import Manifest
@@ -67,12 +67,13 @@ def submit_model(
     settings: Settings,
     *,
     seconds: float | None,
+    spare_s: float = 0.0,
 ) -> Job:
     """Queues the tuning of a model's kernels within one budget.
 
     The budget is the settings' trials for each kernel on average, and `seconds` for all
-    together, promotions included. `models` come from one file. There are several for
-    several batch sizes, the greatest last.
+    together, promotions included. Whoever waits leaves out `spare_s` behind a job that is late.
+    `models` come from one file. There are several for several batch sizes, the greatest last.
     """
     refuse_cold(settings.cache, MEETS_ITS_OWN)
     refuse_goal(settings.goal, AS_A_WHOLE)
@@ -115,6 +116,7 @@ def submit_model(
                 NUMERICS: settings.numerics,
                 MAX_ERROR: settings.max_error,
                 DESCRIPTION: described_as,
+                SPARE_S: spare_s,
             },
         )
         job, _ = jobs.create(session, new)

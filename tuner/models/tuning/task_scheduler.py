@@ -73,6 +73,11 @@ class KernelProgress:
         return bool(self.instead_of)
 
     @property
+    def is_fresh(self) -> bool:
+        """Whether the model needs it and its first round is to come."""
+        return not (self.best_s or self.finished or self.optional)
+
+    @property
     def leads(self) -> bool:
         """Whether it counts for what is called beside it, too."""
         return all(self.key < other for other in self.beside)

@@ -26,6 +26,10 @@ MOST_FINALISTS = 4
 # Kernels with trials, of each so many of which one is promoted before the others to learn what
 # that takes, and how often.
 _MANY, _PROBES = 8, 3
+# What was said of lateness is compared with what promotions show once so many kernels without a
+# round had theirs, and at each double number; it is said again where it is off by so many
+# seconds and by so large a part.
+_SHOWN_BY, _OFF_S, _OFF = 4, 10.0, 0.25
 # Most trials of a first round where the time has a bound: the estimate's favourites are
 # mostly near the best, and what every kernel has had is what the later rounds go by.
 _BOUNDED_FIRST = 2
@@ -56,10 +60,14 @@ class TimePlan:
     # Kernels of which a verified one is promoted: it takes part in their races, and stays where
     # there is no time for a trial.
     stored: frozenset[int] = frozenset()
+    # Seconds behind the job that its command leaves out where the job is late.
+    spare_s: float = 0.0
+    said_late_s: float | None = None  # what was said of `late_s`
     _paces: dict[int, _Pace] = field(init=False, default_factory=dict)
     # of promotions: seconds, and the trials that their contestants are worth
     _promoted: tuple[float, float] = field(init=False, default=(0.0, 0.0))
     _promotions: int = field(init=False, default=0)
+    _singles: int = field(init=False, default=0)  # of them, of kernels without a round
 
     def __post_init__(self) -> None:
         self._paces = {number: _Pace() for number in range(self.kernels)}
@@ -81,6 +89,7 @@ class TimePlan:
         contestants = finalists + (kernel in self.stored)
         worth = contestants * (self._trial_s(kernel) + _PROCESSES_S)
         if not self.tried(kernel):
+            self._singles += 1
             seconds = max(seconds - self._trial_s(kernel), 0.0)
         self._promoted = before_s + seconds, before + worth
         self._promotions += 1
@@ -130,9 +139,19 @@ class TimePlan:
 
     def late_s(self) -> float:
         """Seconds by which single trials of the kernels without, and promotions of one finalist
-        each, outlast the time; 0 without a bound."""
-        left = self.left_s
-        return 0.0 if left is None else max(self._reserve_s(1) + self._untried_s - left, 0.0)
+        each, outlast the time and what is left out then; 0 without a bound."""
+        if self.left_s is None:
+            return 0.0
+        return max(self._reserve_s(1) + self._untried_s - self.left_s - self.spare_s, 0.0)
+
+    def changed_late_s(self) -> float | None:
+        """`late_s` where promotions have shown that what was said of it is far off."""
+        is_due = self._singles >= _SHOWN_BY and not self._singles & (self._singles - 1)
+        if self.said_late_s is None or not is_due:
+            return None
+        late_s = self.late_s()
+        far = abs(late_s - self.said_late_s) > max(_OFF_S, _OFF * self.said_late_s)
+        return late_s if far else None
 
     def first_trials(self, fresh: int) -> int:
         """Trials of the next first round, when so many kernels have had none.

@@ -173,6 +173,48 @@ def test_lateness_counts_the_trials_that_are_still_to_come() -> None:
     assert made.late_s() == pytest.approx(5 * 1.6 + 4 * 1.0 - 6.0)
 
 
+def test_what_a_command_leaves_out_makes_it_less_late() -> None:
+    made, clock = plan(10.0, 5)
+    made.searched(0, 1, 1.0)
+    clock.now_s += 4.0
+    before = made.late_s()
+    made.spare_s = 2.5
+    assert made.late_s() == pytest.approx(before - 2.5)
+    made.spare_s = 60.0
+    assert made.late_s() == 0.0
+
+
+@pytest.mark.parametrize("took_s", (0.8, 6.0))
+def test_lateness_is_said_again_by_what_promotions_take(took_s: float) -> None:
+    """Of twenty kernels without a round: cheap ones and dear ones. As expected, it is not."""
+    made, clock = plan(10.0, 21)
+    made.searched(0, 1, 1.0)
+    made.skipped(0)
+    clock.now_s += 1.0
+    made.said_late_s = before = made.late_s()
+    said = []
+    for kernel in range(1, 21):
+        clock.now_s += took_s
+        made.promoted(kernel, 1, took_s)
+        late_s = made.changed_late_s()
+        if late_s is not None:
+            made.said_late_s = late_s
+            said.append((kernel, late_s))
+    truth = clock.now_s - 50.0 - 10.0
+    assert [kernel for kernel, _ in said] == [4]
+    assert abs(before - truth) > 15 and abs(said[0][1] - truth) < 5
+
+
+def test_lateness_as_expected_is_not_said_again() -> None:
+    made, clock = plan(10.0, 21)
+    made.searched(0, 1, 1.0)
+    made.said_late_s = made.late_s()
+    for kernel in range(1, 21):
+        clock.now_s += 2.6
+        made.promoted(kernel, 1, 2.6)
+        assert made.changed_late_s() is None
+
+
 def test_what_a_promotion_takes_is_told_from_its_trial() -> None:
     """Of a kernel that was not searched before."""
     made, clock = plan(100.0, 3)
