@@ -43,16 +43,18 @@ def tune_in_rounds(
     observer: Observer = unobserved,
     promote: Callable[[int], bool] | None = None,
 ) -> bool:
-    """Spends the job's budget on its tasks, each round on the most promising one.
+    """Spends the job's budget on the tasks `left`, each round on the most promising one.
 
-    Returns whether it came to an end. The budget is `job.trials` for each task on average.
+    Returns whether it came to an end. The budget is `job.trials` for each of all tasks on average,
+    of which those that are over have had theirs.
     Rounds end where `plan`, whose kernels are numbered as the tasks in `left`, has no
     more time for them: kernels without a round are left to their default schedules.
     `promote` promotes the kernel of a place, by which the plan learns what promotions take, and
     returns whether it came to an end.
     """
     subjects = [_subject(database, task, calls) for task in left]
-    total = job.trials * len(left)
+    over = {task.position for task in job.tasks} - {task.position for task in left}
+    total = job.trials * len(job.tasks) - sum(job.tasks[place].trials_done for place in over)
     gains = _Gains(plan.clock)
     while True:
         position = next_kernel(subjects)
@@ -147,8 +149,9 @@ def needless_tasks(
     """
     with database.read() as session:
         current = jobs.get(session, lease.job_id).tasks
-    tasks_now = [current[task.position] for task in left]
-    places = needless([_subject(database, task, calls) for task in tasks_now])
+    # Of all tasks: after a restart, what a chain is compared with may be over already.
+    positions = needless([_subject(database, task, calls) for task in current])
+    places = frozenset(place for place, task in enumerate(left) if task.position in positions)
     for place in sorted(places):
         with database.write("task") as session:
             leases.note_task(session, lease, left[place].position, state="succeeded")

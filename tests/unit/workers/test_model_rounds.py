@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.database_samples import sample_target
+from tests.support.database_samples import sample_target, timed
 from tests.support.databases import new_database
-from tuner.db import jobs, leases, targets, workloads
+from tuner.db import jobs, leases, targets, trials, workloads
 from tuner.db.engine import Database
 from tuner.db.jobs import Job, Task
 from tuner.measure.outcome import Conditions, Timed, Trial
@@ -103,6 +103,24 @@ def test_a_small_budget_is_not_exceeded(database: Database) -> None:
     job = model_job(database, trials=10)
     _, done = rounds_of(database, job, (1, 1, 1), lambda position, trials: 1e-3)
     assert sum(done) == 30 and min(done) >= FIRST_ROUND
+
+
+def test_a_restarted_job_has_no_more_trials_than_it_was_given(database: Database) -> None:
+    """One of its kernels is promoted, and had most of the trials."""
+    job = model_job(database, trials=10)
+    promoted = replace(job.tasks[0], state="succeeded", trials_done=24)
+    job = replace(job, tasks=(promoted, *job.tasks[1:]))
+    done = {1: 0, 2: 0}
+
+    def search_round(
+        task: Task, trials: int, seconds: float | None, following: Task | None
+    ) -> TuningResult:
+        done[task.position] = trials
+        return result(trials, 1e-3, StopReason.TRIALS)
+
+    calls = ModelCalls(counts={})
+    assert tune_in_rounds(database, job, job.tasks[1:], calls, search_round, plan(None))
+    assert sum(done.values()) == 6
 
 
 class Clock:
@@ -236,6 +254,21 @@ def test_a_chain_comes_last_and_needs_no_kernel_where_it_is_slower(database: Dat
     with database.read() as session:
         states = [task.state for task in jobs.get(session, job.id).tasks]
     assert states[1] == "succeeded" and states[0] != "succeeded"
+
+
+def test_after_a_restart_a_chain_is_compared_with_kernels_that_are_promoted(
+    database: Database,
+) -> None:
+    job = model_job(database, trials=100)
+    keys = [task.workload for task in job.tasks]
+    calls = ModelCalls(counts=dict.fromkeys(keys, 1), chains={keys[1]: (keys[0], keys[2])})
+    with database.write() as session:
+        _, lease = leases.claim(session, job.id, owner="test")
+        for position, median_s in enumerate((1e-3, 5e-3, 1e-3)):
+            trials.record(session, lease, timed(0, median_s), position=position)
+        for position in (0, 2):
+            leases.note_task(session, lease, position, state="succeeded")
+    assert needless_tasks(database, lease, job.tasks[1:2], calls) == {0}
 
 
 def test_siblings_come_last_with_who_reads_them(database: Database) -> None:
