@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from tuner.export.kernel import ExportKernel
 from tuner.export.library import export_library
 from tuner.export.signature import Signer
 from tuner.runtime.toolchain import Toolchain
+from tuner.scratch import temporary_folder
 
 COMPRESSION = 6
 FILE_MODE = 0o644
@@ -35,8 +35,8 @@ def export_archive(
     Raises ExportRefused, LinkError and ExportError as `export_library` does.
     """
     try:
-        with tempfile.TemporaryDirectory(prefix="tuner-export-") as scratch:
-            directory = Path(scratch) / name
+        with temporary_folder("tuner-scratch-export-") as scratch:
+            directory = scratch / name
             export_library(kernels, directory, name, toolchain=toolchain, signer=signer)
             return packed(directory, name)
     except OSError as error:

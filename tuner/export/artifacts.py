@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
@@ -22,6 +23,7 @@ from typing import BinaryIO
 from tuner.errors import TunerError, UsageError
 
 TEMPORARY = ".partial-"
+_ABANDONED_S = 3600.0  # since a temporary file was last written to
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -148,6 +150,13 @@ class ArtifactStore:
         if failed is not None:
             with self._reported("deleting"):
                 raise failed
+
+    def remove_partials(self) -> None:
+        """Removes what processes that were killed have left half written, an hour ago or more."""
+        for partial_file in self.directory.glob(f"??/{TEMPORARY}*"):
+            with contextlib.suppress(OSError):  # another process removes or finishes it
+                if time.time() - partial_file.stat().st_mtime > _ABANDONED_S:
+                    partial_file.unlink()
 
     def _file(self, digest: str) -> Path:
         """The path of the artifact. Raises UsageError for what is no SHA-256."""

@@ -7,7 +7,6 @@ of NVIDIA's is needed to build the library. Calling it needs the driver.
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -23,6 +22,7 @@ from tuner.export.naming import check_library_name
 from tuner.runtime.cuda_link import argument_documents, cuda_signature, link_cuda
 from tuner.runtime.cuda_module import CudaModule
 from tuner.runtime.toolchain import Toolchain
+from tuner.scratch import temporary_folder
 from tuner.workload.workload import Workload
 
 
@@ -77,8 +77,8 @@ def cuda_archive(kernels: Sequence[ExportCudaKernel], name: str) -> bytes:
     The same kernels and compiler give the same bytes. Raises as `export_cuda_library`.
     """
     try:
-        with tempfile.TemporaryDirectory(prefix="tuner-export-") as scratch:
-            directory = Path(scratch) / name
+        with temporary_folder("tuner-scratch-export-") as scratch:
+            directory = scratch / name
             export_cuda_library(kernels, directory, name)
             return packed(directory, name)
     except OSError as error:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
-import shutil
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 
 from tuner.export.errors import ExportError, ExportRefused, ManifestError
 from tuner.export.manifest import FILE, SIGNATURE_FILE, Manifest, read_manifest
+from tuner.scratch import temporary_folder
 
 # What building an export's own wheel and examples leaves behind, besides __pycache__
 # and *.egg-info.
 LEFTOVERS = (Path("build"), Path("dist"), Path("examples/build"))
 UNLISTED_SHOWN = 100  # paths
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
 
 def check_replaceable(directory: Path) -> None:
@@ -96,35 +98,39 @@ def _left_over(inside: Path) -> bool:
 def place(directory: Path, files: Mapping[str, bytes]) -> None:
     """Writes files, given by path, as the whole content of a directory.
 
-    They are written beside it and renamed into its place. Raises ExportRefused and
-    ExportError, and then leaves what was there.
+    They are written beside it and put into its place at once: whoever is killed meanwhile
+    leaves one export or the other. Raises ExportRefused and ExportError, and then leaves
+    what was there.
     """
     directory = Path(os.path.abspath(directory))
-    check_replaceable(directory)
-    scratch: Path | None = None
     try:
+        check_replaceable(directory)
         directory.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}-"))
-        fresh, old = scratch / "new", scratch / "old"
-        for name, content in files.items():
-            path = fresh / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        _swap(directory, fresh, old)
+        with temporary_folder(f".{directory.name}.tuner-", directory.parent) as scratch:
+            fresh = scratch / "new"
+            for name, content in files.items():
+                path = fresh / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            _swap(directory, fresh, scratch / "old")
     except OSError as error:
         raise ExportError(
             f"cannot write the export to {directory}: {error}; nothing was changed, name "
             f"another folder"
         ) from error
-    finally:
-        if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _swap(directory: Path, fresh: Path, old: Path) -> None:
-    """Renames `directory` to `old` and `fresh` to `directory`, or changes nothing."""
+    """Puts `fresh` into the place of `directory`, what was there aside, or changes nothing."""
     if not directory.exists():
-        fresh.rename(directory)
+        try:
+            fresh.rename(directory)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            # Another export came first.
+    if _exchanged(fresh, directory):
         return
     directory.rename(old)
     try:
@@ -132,3 +138,22 @@ def _swap(directory: Path, fresh: Path, old: Path) -> None:
     except OSError:
         old.rename(directory)
         raise
+
+
+def _exchanged(first: Path, second: Path) -> bool:
+    """Whether the system has exchanged two folders, in one step; some file systems cannot.
+
+    Raises OSError.
+    """
+    renameat2: Callable[..., int] | None = getattr(
+        ctypes.CDLL(None, use_errno=True), "renameat2", None
+    )
+    if renameat2 is None:
+        return False
+    paths = (os.fsencode(first), os.fsencode(second))
+    if renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        return False
+    raise OSError(number, os.strerror(number), str(second))

@@ -15,7 +15,6 @@ import os
 import resource
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +23,7 @@ from tuner.errors import TunerError
 from tuner.measure.sandbox.fence import die_with
 from tuner.measure.sandbox.reading_fence import fence
 from tuner.models.errors import ModelRefused
+from tuner.scratch import temporary_folder
 
 MEMORY_BYTES = 24 << 30  # of address space; TVM maps some gigabytes before it begins
 CPU_S = 600
@@ -62,7 +62,7 @@ def answer_of(
     environment = {**os.environ, "PYTHONPATH": path}
     environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
     with (
-        tempfile.TemporaryDirectory(prefix="tuner-model-") as folder,
+        temporary_folder("tuner-scratch-model-") as folder,
         os.fdopen(os.memfd_create("payload"), "wb") as shared,
     ):
         if callable(payload):

@@ -8,8 +8,6 @@ seconds of each.
 from __future__ import annotations
 
 import json
-import tempfile
-from pathlib import Path
 
 from tuner.runtime.cuda_link import (
     HEADERS,
@@ -30,6 +28,7 @@ from tuner.runtime.cuda_model import CudaModel, DevicePlace, ModelCopy, ModelSte
 from tuner.runtime.cuda_module import nbytes
 from tuner.runtime.link import IDENTIFIER, system_toolchain
 from tuner.runtime.toolchain import LinkError, Toolchain, run
+from tuner.scratch import temporary_folder
 
 MODEL_SOURCE = "tuner_cuda_model.c"
 MODEL_HEADERS = (*HEADERS, "tuner_cuda_model.h", "tuner_cuda_graph_driver.h")
@@ -68,11 +67,11 @@ def link_cuda_model(name: str, model: CudaModel, *, toolchain: Toolchain | None 
         f"{name}_last_error",
         "tuner_library_json",
     )
-    with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
-        Path(folder, "constants.bin").write_bytes(model.constants)
-        Path(folder, "constants.S").write_text(_CONSTANTS)
+    with temporary_folder("tuner-scratch-model-") as folder:
+        (folder / "constants.bin").write_bytes(model.constants)
+        (folder / "constants.S").write_text(_CONSTANTS)
         run([*tools.command, "-c", "constants.S", "-o", "constants.o"], cwd=folder)
-        objects.append(Path(folder, "constants.o"))
+        objects.append(folder / "constants.o")
         return tools.shared(objects, soname=f"lib{name}.so", exported=exported)
 
 

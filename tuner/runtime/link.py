@@ -7,7 +7,6 @@ result needs libc, libm and libpthread.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from tuner.runtime.portfolio import Portfolio, replace_kernels
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError, Toolchain
 from tuner.runtime.wrapper import HELPERS, Entry, exported_symbols, wrapper
+from tuner.scratch import temporary_folder
 from tuner.target.architectures.table import architecture_of
 from tuner.target.target import Target
 from tuner.workload.bounded import BoundedExtents
@@ -198,7 +198,7 @@ def _objects(
         tools.compile(source, _source(source), {**headers, **used})
         for source in sources_of(interfaces)
     ]
-    scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-link-")))
+    scratch = stack.enter_context(temporary_folder("tuner-scratch-link-"))
     for index, code in enumerate(
         dict.fromkeys(kernel.object_code for function in functions for kernel in function.kernels)
     ):

@@ -269,7 +269,7 @@ def store(path: Path, content: bytes) -> None:
         raise LinkError(f"cannot write {path}: {error}") from error
 
 
-def run(command: Sequence[str], cwd: str | None = None) -> str:
+def run(command: Sequence[str], cwd: str | Path | None = None) -> str:
     """Standard output of a tool.
 
     Raises LinkError with its output when it fails, is missing or takes too long.

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -21,37 +17,6 @@ HERE = Path(__file__).parent
 BOOTSTRAP = HERE / "bootstrap"
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 FLAGS = ("-O2", "-fPIC", "-shared", "-std=c11", "-D_POSIX_C_SOURCE=200809L")
-_NEW_S = 60.0  # a folder younger than that may be of a process that is about to lock it
-
-
-@contextmanager
-def program_folder(prefix: str) -> Iterator[Path]:
-    """A folder for the files of a program, as long as this process lives.
-
-    Those of killed processes, which nobody has locked any more, are removed first.
-    """
-    _remove_leftovers(Path(tempfile.gettempdir()), prefix)
-    with tempfile.TemporaryDirectory(prefix=prefix) as name:
-        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield Path(name)
-        finally:
-            os.close(descriptor)
-
-
-def _remove_leftovers(parent: Path, prefix: str) -> None:
-    for folder in parent.glob(f"{prefix}*"):
-        with suppress(OSError):  # as where another process removes it too
-            about = folder.lstat()
-            if about.st_uid != os.getuid() or time.time() - about.st_mtime < _NEW_S:
-                continue
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(descriptor)
 
 
 def compile_calls(source: Path, library: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from tuner.trace.program import HERE, compile_calls, program_folder, run_program
+from tuner.scratch import temporary_folder
+from tuner.trace.program import HERE, compile_calls, run_program
 from tuner.trace.record import Trace, merged
 
 SOURCE = HERE / "recorder" / "numpy_calls.c"
@@ -19,7 +20,7 @@ def recorded(command: Sequence[str], share: float) -> Trace:
     `run_program`. Raises UsageError for a program that cannot be started, LinkError without a
     C compiler.
     """
-    with program_folder("tuner-trace-") as folder:
+    with temporary_folder("tuner-trace-") as folder:
         compile_calls(SOURCE, folder / LIBRARY)
         begun_s = time.monotonic()
         variables = {"TUNER_TRACE_FOLDER": str(folder), "TUNER_TRACE_SHARE": str(share)}

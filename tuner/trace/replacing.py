@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.scratch import temporary_folder
 from tuner.trace.binding import Binding
-from tuner.trace.program import HERE, compile_calls, program_folder, run_program
+from tuner.trace.program import HERE, compile_calls, run_program
 from tuner.trace.record import TracedCall, documents
 from tuner.trace.replacer.numpy_calls import LIBRARY, MOST_INPUTS, MOST_RANK
 from tuner.trace.replacer.plan import LIBRARY as KERNELS
@@ -70,7 +71,7 @@ def run_replaced(
 
     Raises UsageError for a program that cannot be started, LinkError without a C compiler.
     """
-    with program_folder("tuner-run-") as folder:
+    with temporary_folder("tuner-run-") as folder:
         compile_calls(SOURCE, folder / LIBRARY)
         (folder / KERNELS).write_bytes(library)
         (folder / PLAN).write_text(json.dumps([_planned(each) for each in replacements]))

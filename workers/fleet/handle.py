@@ -7,6 +7,7 @@ the head. The fleet then starts another one, and work in flight is submitted aga
 from __future__ import annotations
 
 import math
+import os
 import queue
 import signal
 import threading
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.errors import TunerError
+from tuner.scratch import hold
 from tuner.workers.fleet import session
 from tuner.workers.fleet.channel import Child, spawn
 from tuner.workers.fleet.messages import (
@@ -121,6 +123,7 @@ class Fleet:
         # All sessions so far: processes of a killed driver may write late, so that their
         # directories are removed at the end.
         self._sessions: list[Path] = []
+        self._held: list[int] = []  # descriptors that say that these are in use
         self._inbox: queue.SimpleQueue[Inbound] = queue.SimpleQueue()
         self._restarts = 0
         self._controls = 0
@@ -143,6 +146,7 @@ class Fleet:
         """Starts the driver without waiting for it."""
         self._session = session.make_session()
         self._sessions.append(self._session)
+        self._held.append(hold(self._session))
         self.plan = replace(self.plan, storage=str(self._session / "build"))
         with (self._session / "driver.log").open("wb") as log:
             self._child = spawn(
@@ -302,10 +306,11 @@ class Fleet:
         self.generation += 1
         if child is not None:
             child.stop(grace_s=STOP_TIMEOUT_S)
-        for folder in self._sessions:
+        for folder, held in zip(self._sessions, self._held, strict=True):
             session.remove_session(folder)
+            os.close(held)
         self._session = None
-        self._sessions = []
+        self._sessions, self._held = [], []
 
     def _kill(self) -> None:
         if self._child is not None:

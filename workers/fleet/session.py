@@ -15,19 +15,24 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from tuner.scratch import remove_leftovers
 from tuner.workers.fleet.channel import source_root
 
 # Characters of the folder that contains the session: the paths of Ray's sockets, far below
 # it, may have 107 characters.
-LONGEST_BASE = 24
+LONGEST_BASE = 18
+PREFIX = "tuner-fleet-"
 
 
 def make_session() -> Path:
-    """A new private directory: `empty`, `build`, `scratch`, `token`."""
-    base = tempfile.gettempdir()
-    session = Path(
-        tempfile.mkdtemp(prefix="tuner-", dir=base if len(base) <= LONGEST_BASE else "/tmp")
-    )
+    """A new private directory: `empty`, `build`, `scratch`, `token`.
+
+    Whoever makes it holds it by `scratch.hold`. Those of killed processes are removed first.
+    """
+    base = Path(tempfile.gettempdir())
+    base = base if len(str(base)) <= LONGEST_BASE else Path("/tmp")
+    remove_leftovers(PREFIX, base)
+    session = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
     (session / "empty").mkdir()
     (session / "build").mkdir()
     (session / "scratch").mkdir()

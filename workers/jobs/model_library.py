@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -33,6 +32,7 @@ from tuner.models.reference.evaluation import evaluate_outputs
 from tuner.models.tuning.chain_race import ChainRace, race_chains
 from tuner.models.tuning.kernel_race import KernelRace, Others, race_inside
 from tuner.models.tuning.numerics import NumericsChoice, NumericsPolicy
+from tuner.scratch import temporary_folder
 from tuner.target.target import Target
 from tuner.workers.jobs.kernel_descriptions import describe, runners_up
 from tuner.workers.jobs.model_numerics import (
@@ -181,8 +181,8 @@ def checked_kernel(
     numbers = ModelNumbers(provenance=provenance)
     built = executor.build(graph, kernels, target, threads, f"{name}_run", numbers, forks)
     built = replace(built, arguments=_with_examples(built.arguments, model))
-    with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
-        path = Path(folder, "model.so")
+    with temporary_folder("tuner-scratch-model-") as folder:
+        path = folder / "model.so"
         path.write_bytes(executor.link(built))
         kernel = _verified(path, built, model, executor, policy)
     return CheckedModel(

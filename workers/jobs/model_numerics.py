@@ -6,10 +6,8 @@ against the evaluation of the graph in float64.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -26,6 +24,7 @@ from tuner.models.reference.evaluation import evaluate_outputs
 from tuner.models.tuning.numerics import NodeTimes, NumericsChoice, NumericsPolicy, choose_numerics
 from tuner.models.workloads import all_fast, fast_switches, workload_of
 from tuner.runtime.link import link, toolchain_for
+from tuner.scratch import temporary_folder
 from tuner.target.target import Target
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import Expression
@@ -73,8 +72,8 @@ def with_numerics(
     inputs = [check_inputs(graph, values, seed) for seed in (0, 1)]
     inputs.append(example_arrays(built)[: len(graph.inputs)])
     expected = [evaluate_outputs(graph, given) for given in inputs]
-    with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
-        path = Path(folder, "switched.so")
+    with temporary_folder("tuner-scratch-model-") as folder:
+        path = folder / "switched.so"
         path.write_bytes(link("switched", [function_of(built)], toolchain=toolchain_for(target)))
 
         def measure(choices: Sequence[frozenset[str]]) -> Sequence[float]:

@@ -24,6 +24,7 @@ from tuner.db.errors import (
 from tuner.db.jobs import Job
 from tuner.db.leases import Lease
 from tuner.errors import UsageError
+from tuner.export.artifacts import ArtifactStore
 from tuner.target.target import Target
 from tuner.workers.fleet import machine
 from tuner.workers.jobs.admission import Quotas, admitted
@@ -70,6 +71,7 @@ def run_job(
             lifetime=timedelta(seconds=options.lease_s),
             take_over=take_over,
         )
+    ArtifactStore(options.artifacts).remove_partials()
     fleet_cache = FleetCache(options, on_hosts=ClusterHosts(database).seen)
     try:
         return JobRun(database, job, lease, fleet_cache, options, observer, interrupt).run()
@@ -99,6 +101,7 @@ class Orchestrator:
         if waiting cannot help.
         """
         options = self._options
+        ArtifactStore(options.artifacts).remove_partials()
         fleet_cache = FleetCache(options, on_hosts=ClusterHosts(self._database).seen)
         nodes = machine.usable_nodes()
         if options.devices:

@@ -8,7 +8,6 @@ a GPU's kernels take turns with what is timed on it.
 from __future__ import annotations
 
 import logging
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +33,7 @@ from tuner.measure.outcome import Failed, FailureKind
 from tuner.measure.runner import RunnerOptions, RunnerProcess
 from tuner.models.description import from_json
 from tuner.runtime.signature import NUMPY
+from tuner.scratch import temporary_folder
 from tuner.target.capability import serves
 from tuner.target.target import Target
 from tuner.workers.jobs.delivery import check_signature
@@ -156,14 +156,14 @@ class RunServer:
     def _answer(self, run: Run) -> tuple[str | None, str | None]:
         """The digest of the outputs, or None and the reason."""
         options = self._options
-        with tempfile.TemporaryDirectory(prefix="tuner-run-") as scratch:
+        with temporary_folder("tuner-scratch-call-") as scratch:
             match run.of.kind:
                 case "kernel":
                     loadable = self._kernel(run.of.id)
                 case "model":
-                    loadable = self._model(run.of.id, Path(scratch))
+                    loadable = self._model(run.of.id, scratch)
             check_size(loadable.gives)
-            outputs = Path(scratch) / "outputs.npz"
+            outputs = scratch / "outputs.npz"
             execution = Execution(
                 library=str(loadable.library),
                 symbol=loadable.symbol,

@@ -18,7 +18,13 @@ from typing import Any
 import pytest
 
 from tuner.errors import UsageError
-from tuner.export.artifacts import ArtifactCorrupt, ArtifactError, ArtifactMissing, ArtifactStore
+from tuner.export.artifacts import (
+    TEMPORARY,
+    ArtifactCorrupt,
+    ArtifactError,
+    ArtifactMissing,
+    ArtifactStore,
+)
 
 DATA = b"\x7fELF" + bytes(range(256)) * 40
 
@@ -122,6 +128,31 @@ def test_bytes_put_while_they_are_deleted_are_there(store: ArtifactStore) -> Non
             os.utime(file)
         deleted.result(timeout=30)
         assert store.get(file.name) == DATA
+
+
+def test_what_a_killed_process_has_half_written_is_removed_later(store: ArtifactStore) -> None:
+    file = store.path(store.put(DATA))
+    old, fresh = (file.parent / f"{TEMPORARY}{name}" for name in ("old", "fresh"))
+    for path in (old, fresh):
+        path.write_bytes(DATA[:100])
+    for path in (old, file):
+        os.utime(path, (1, 1))
+    store.remove_partials()
+    assert files(store) == sorted([fresh.name, file.name])
+
+
+def test_staged_bytes_stay_only_where_they_are_kept(store: ArtifactStore) -> None:
+    with pytest.raises(KeyError), store.staged(b"refused"):
+        raise KeyError
+    with store.staged(b"forgotten"):
+        pass
+    assert files(store) == []
+    with store.staged(DATA) as keep:
+        assert not list(store.digests())
+        assert store.get(keep()) == DATA
+    with store.staged(DATA) as keep:  # which are there
+        assert keep() == hashlib.sha256(DATA).hexdigest()
+    assert store.get(hashlib.sha256(DATA).hexdigest()) == DATA
 
 
 def assert_waits(work: Future[Any]) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tuner.export import directory
 from tuner.export.directory import check_replaceable, place
 from tuner.export.errors import ExportError, ExportRefused
 from tuner.export.kernel import ExportKernel
@@ -162,8 +165,44 @@ def test_a_rename_that_fails_puts_the_old_export_back(
             raise OSError(28, "No space left on device")
         return rename(self, to)
 
+    # As on a file system that exchanges no folders.
+    monkeypatch.setattr(directory, "_exchanged", lambda first, second: False)
     monkeypatch.setattr(Path, "rename", fail_on_new)
     with pytest.raises(ExportError, match="No space left on device"):
         place(target, {"a": b""})
     assert tree(target) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.slow
+def test_exports_to_one_directory_at_a_time_leave_one_of_them_whole(
+    tmp_path: Path, kernel: Make, toolchain: Toolchain
+) -> None:
+    target, exports = tmp_path / "out", []
+    for name in ("first", "second"):
+        export_library([kernel()], tmp_path / name, name, toolchain=toolchain)
+        exports.append(tree(tmp_path / name))
+
+    def place_often(files: dict[str, bytes]) -> int:
+        """How often it was placed; where the other was quicker, it is refused."""
+        placed = 0
+        for _ in range(30):
+            with suppress(ExportError, ExportRefused):
+                place(target, files)
+                placed += 1
+        return placed
+
+    with ThreadPoolExecutor(2) as threads:
+        placed = list(threads.map(place_often, exports))
+    assert min(placed) > 0 and tree(target) in exports
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "out", "second"]
+
+
+def test_what_a_killed_export_left_is_removed_by_the_next(
+    tmp_path: Path, kernel: Make, toolchain: Toolchain
+) -> None:
+    left = tmp_path / ".out.tuner-abc"
+    (left / "new").mkdir(parents=True)
+    os.utime(left, (1, 1))
+    export_library([kernel()], tmp_path / "out", "kit", toolchain=toolchain)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -10,7 +10,6 @@ other is taken.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -29,6 +28,7 @@ from tuner.models.importer import import_model
 from tuner.models.tuning.numerics import NumericsPolicy
 from tuner.runtime.loader import ALIGNMENT
 from tuner.runtime.portfolio import Portfolio
+from tuner.scratch import temporary_folder
 from tuner.target.roofline import bandwidth_at
 from tuner.target.target import Target
 from tuner.workers.jobs.model_library import Model, largest_error, right_outputs
@@ -197,8 +197,8 @@ def family_kernel(
         ci95_s=(whole_s, whole_s),
         isa=tuple(sorted({feature for kernel in members.values() for feature in kernel.isa})),
     )
-    with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
-        path = Path(folder, "family.so")
+    with temporary_folder("tuner-scratch-model-") as folder:
+        path = folder / "family.so"
         path.write_bytes(executor.link(made))
         tolerance = policy.tolerance(family.members[rows.high].graph)
         worst = [

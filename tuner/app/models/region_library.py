@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from tuner.app.jobs.lifecycle import run
 from tuner.app.machine import checked_target, first_lane, with_limits
@@ -33,6 +31,7 @@ from tuner.models.tuning.chain_race import race_chains
 from tuner.models.tuning.numerics import NumericsPolicy
 from tuner.runtime.interfaces import DLPACK_EXCHANGE
 from tuner.runtime.link import link
+from tuner.scratch import temporary_folder
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workers.jobs.model_library import Model, kernels_of
@@ -109,8 +108,8 @@ def _linked(
     built = model_kernel(graph, kernels, target, threads, SYMBOL, ModelNumbers())
     function = with_replaced_inputs(function_of(built), graph)
     library = link("region", [function], interfaces=(DLPACK_EXCHANGE,))
-    with tempfile.TemporaryDirectory(prefix="tuner-region-") as folder:
-        path = Path(folder, "region.so")
+    with temporary_folder("tuner-scratch-region-") as folder:
+        path = folder / "region.so"
         path.write_bytes(library)
         run_library(path, SYMBOL, inputs, cores)
     return library
@@ -125,8 +124,8 @@ def _linked_for_gpu(
         executor.refuse(graph)
         built = executor.build(graph, kernels, target, threads, SYMBOL, ModelNumbers())
         library = executor.link(built)
-        with tempfile.TemporaryDirectory(prefix="tuner-region-") as folder:
-            path = Path(folder, "region.so")
+        with temporary_folder("tuner-scratch-region-") as folder:
+            path = folder / "region.so"
             path.write_bytes(library)
             executor.run(path, SYMBOL, check_inputs(graph, {}))
     return library

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from tuner.app.machine import checked_target, gpus_for
 from tuner.errors import TunerError, UsageError
+from tuner.scratch import hold
 from tuner.settings import Settings
 from tuner.target.capability import serves
 from tuner.target.detect import declared_targets
@@ -131,6 +133,7 @@ def _join_once(plan: HostPlan, note: Callable[[str], None]) -> _Lost:
     Raises WorkerRefused where the driver refuses this machine.
     """
     folder, joined = session.make_session(), False
+    held = hold(folder)
     environment = session.driver_environment(folder, local=False)
     with (folder / "host.log").open("wb") as log:
         child = spawn(
@@ -163,3 +166,4 @@ def _join_once(plan: HostPlan, note: Callable[[str], None]) -> _Lost:
     finally:
         child.stop(grace_s=STOP_S)
         session.remove_session(folder)
+        os.close(held)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from tuner.models.library.concurrency import (
 from tuner.models.library.library import ModelNumbers, model_kernel
 from tuner.runtime.link import link, system_toolchain
 from tuner.runtime.toolchain import Toolchain
+from tuner.scratch import temporary_folder
 from tuner.target.target import Target
 
 _PROFILED = "profiled"
@@ -97,8 +97,8 @@ class CpuExecutor:
 
     def _medians(self, built: Sequence[ExportKernel], inputs: Sequence[Array]) -> list[float]:
         """Seconds of a call of each model, the least of a few runs in turn."""
-        with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
-            libraries = [(Path(folder, f"{model.symbol}.so"), str(model.symbol)) for model in built]
+        with temporary_folder("tuner-scratch-model-") as folder:
+            libraries = [(folder / f"{model.symbol}.so", str(model.symbol)) for model in built]
             for model, (path, _) in zip(built, libraries, strict=True):
                 path.write_bytes(self.link(model))
             runs = [
@@ -148,8 +148,8 @@ class CpuExecutor:
         self, profiled: ExportKernel, inputs: Sequence[Array], counts: Sequence[int]
     ) -> list[Sequence[float]]:
         """Of each expression, for each number of threads in `counts`."""
-        with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
-            path = Path(folder, "profiled.so")
+        with temporary_folder("tuner-scratch-model-") as folder:
+            path = folder / "profiled.so"
             path.write_bytes(link("profiled", [function_of(profiled)], toolchain=self.toolchain))
             return [
                 self.machine.spent(path, _PROFILED, inputs, threads=count)[0].steps

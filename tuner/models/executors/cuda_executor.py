@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from tuner.models.library.cuda_library import cuda_model_kernel, expressions_of_
 from tuner.models.library.library import ModelNumbers
 from tuner.runtime.cuda_model import unpacked_model
 from tuner.runtime.cuda_model_link import link_cuda_model
+from tuner.scratch import temporary_folder
 from tuner.target.target import Target
 
 _PROFILED = "profiled"
@@ -80,8 +80,8 @@ class CudaExecutor:
     ) -> Sequence[float]:
         """Of a few launches of each kernel in a row: within a call some run at one time."""
         built = self.build(graph, kernels, target, threads, _PROFILED, ModelNumbers())
-        with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
-            path = Path(folder, "profiled.so")
+        with temporary_folder("tuner-scratch-model-") as folder:
+            path = folder / "profiled.so"
             path.write_bytes(self.link(built))
             _, steps = run_cuda_library(path, _PROFILED, inputs, self.lane)
         seconds = [0.0] * len(graph.expressions)

@@ -7,7 +7,6 @@ kernels' own pack functions, so a library holds them in the layout its kernels r
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +25,7 @@ from tuner.runtime.loader import Library
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError, Toolchain, run
 from tuner.runtime.wrapper import MAX_ARGUMENTS, Entry
+from tuner.scratch import temporary_folder
 from tuner.target.target import Target
 
 _PACKER = "pack"
@@ -188,8 +188,8 @@ class _Object:
 
     def code(self, entry: str, *, profiled: bool = False) -> bytes:
         """The object's bytes. Raises LinkError."""
-        with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
-            return self._code(entry, Path(folder), profiled=profiled)
+        with temporary_folder("tuner-scratch-model-") as folder:
+            return self._code(entry, folder, profiled=profiled)
 
     def _code(self, entry: str, folder: Path, *, profiled: bool) -> bytes:
         if len(self.graph.labels) > MAX_ARGUMENTS:
@@ -259,18 +259,18 @@ class _Object:
         compiled = self.tools.compile(
             "model.c", text, {header: sources[header] for header in HEADERS}
         )
-        with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
+        with temporary_folder("tuner-scratch-model-") as folder:
             names = []
             for number, code in enumerate(kernels):
-                Path(folder, f"kernel{number}.o").write_bytes(code)
+                (folder / f"kernel{number}.o").write_bytes(code)
                 names.append(f"kernel{number}.o")
-            with Path(folder, "constants.bin").open("wb") as file:
+            with (folder / "constants.bin").open("wb") as file:
                 write_constants(layout, file)
-            Path(folder, "constants.S").write_text(constants_source(entry))
+            (folder / "constants.S").write_text(constants_source(entry))
             run([*self.tools.command, "-c", "constants.S", "-o", "constants.o"], cwd=folder)
             objects = [str(compiled), "constants.o", *names]
             run([*self.tools.command, "-nostdlib", "-r", "-o", "model.o", *objects], cwd=folder)
-            return Path(folder, "model.o").read_bytes()
+            return (folder / "model.o").read_bytes()
 
 
 def _passed(kernel: ExportKernel) -> tuple[int, ...]:

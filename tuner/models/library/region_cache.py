@@ -95,9 +95,14 @@ class RegionCache:
         return None
 
     def keep(self, key: str, library: bytes) -> Path:
-        """Stores the library of a key in place of others. Raises OSError."""
+        """Stores the library of a key in place of others, and of what processes that were killed
+        have half written. Raises OSError."""
         path = self._put(key, f"{sha256(library).hexdigest()}.so", library)
-        for other in (*path.parent.glob("*.so"), path.parent / _RACE):
+        for other in (
+            *path.parent.glob("*.so"),
+            *path.parent.glob("*.partial"),
+            path.parent / _RACE,
+        ):
             if other != path:
                 other.unlink(missing_ok=True)
         return path

@@ -7,10 +7,8 @@ from the one before in nothing else, and finds its data where its model leaves t
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from tuner.export.kernel import ExportKernel
@@ -24,6 +22,7 @@ from tuner.models.passes.siblings import siblings_of
 from tuner.models.passes.substitutions import Kind, Substitution, choice_of, with_choice
 from tuner.models.tuning.kernel_race import LONGEST_S, WORTH, is_affordable, race_s
 from tuner.runtime.link import link, toolchain_for
+from tuner.scratch import temporary_folder
 from tuner.target.target import Target
 
 _SYMBOL = "chained"
@@ -205,8 +204,8 @@ class _Race:
             profiled=True,
             pack=self.machine.packed,
         )
-        with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
-            path = Path(folder, "chained.so")
+        with temporary_folder("tuner-scratch-model-") as folder:
+            path = folder / "chained.so"
             tools = toolchain_for(self.target)
             path.write_bytes(link("chained", [function_of(built)], toolchain=tools))
             settings = [_APART, _TOGETHER]

@@ -7,10 +7,8 @@ as fast race again in the assembled library, which holds them all and switches.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tuner.export.kernel import ExportKernel
@@ -22,6 +20,7 @@ from tuner.models.graph import Graph
 from tuner.models.library.library import ModelNumbers, model_kernel
 from tuner.models.workloads import ModelWorkload, workload_of, workloads_of
 from tuner.runtime.link import link, toolchain_for
+from tuner.scratch import temporary_folder
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
@@ -131,8 +130,8 @@ def race_inside(
         switches=field.switches,
         pack=machine.packed,
     )
-    with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
-        path = Path(folder, "raced.so")
+    with temporary_folder("tuner-scratch-model-") as folder:
+        path = folder / "raced.so"
         path.write_bytes(link("raced", [function_of(built)], toolchain=toolchain_for(target)))
 
         def timed(choices: Sequence[_Choice]) -> Sequence[Spent]:

@@ -1,7 +1,8 @@
-"""Folders of programs: gone with the process that made them, however that ends."""
+"""Folders of temporary files: gone soon after the process that made them, however it ended."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tuner.trace.program import HERE, program_folder
+from tuner.scratch import NoRoom, temporary_folder
 
+ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
 import signal, sys
-from tuner.trace.program import program_folder
-with program_folder("tuner-held-") as folder:
+from tuner.scratch import temporary_folder
+with temporary_folder("tuner-held-") as folder:
     print(folder, flush=True)
     signal.pause()
 """
@@ -26,7 +28,7 @@ with program_folder("tuner-held-") as folder:
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process with a folder that is older than a minute."""
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(HERE.parents[1])}
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, env=environment
     )
@@ -47,10 +49,20 @@ def test_the_next_process_removes_what_a_killed_process_left(
     past_s = time.time() - 3600
     for path in (folder, other):
         os.utime(path, (past_s, past_s))
-    with program_folder("tuner-held-") as mine:
+    with temporary_folder("tuner-held-") as mine:
         assert folder.is_dir() and mine.is_dir()  # its process lives
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    with program_folder("tuner-held-") as mine:
+    with temporary_folder("tuner-held-") as mine:
         assert not folder.exists() and mine.is_dir() and other.is_dir()
     assert not mine.exists()
+
+
+def test_a_full_disk_has_its_way_out() -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    words = "No space left on device; free space, or name another folder with TMPDIR"
+    with pytest.raises(NoRoom, match=words), temporary_folder("tuner-full-") as folder:
+        raise full
+    assert not folder.exists()
+    with pytest.raises(IsADirectoryError), temporary_folder("tuner-full-") as folder:
+        folder.read_bytes()
