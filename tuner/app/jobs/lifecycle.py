@@ -6,10 +6,11 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tuner.app.devices import device_lanes
 from tuner.app.jobs.abandoned import is_gone, settled
-from tuner.app.jobs.waiting import target_of, wait
+from tuner.app.jobs.waiting import run_or_wait, target_of, wait
 from tuner.app.machine import energy_counters, gpus_for
 from tuner.db import jobs, kernels, leases, targets, trials, workloads
 from tuner.db.engine import Database, Session
@@ -103,7 +104,8 @@ def run(
 ) -> JobReport:
     """Runs a queued job in this process with local workers.
 
-    It runs to its end, or until `interrupt` says to stop. A job for a GPU that neither
+    It runs to its end, or until `interrupt` says to stop. A job that a service on the same
+    database was quicker to claim is watched until its end. A job for a GPU that neither
     this machine nor the settings' cluster has is only watched, until a runner of its
     target has finished it. Raises UsageError for a job of a CPU that is neither this
     machine's nor a device's.
@@ -118,13 +120,9 @@ def run(
         )
     if target.on_device and not gpus and not settings.address:
         return wait(database, job_id, observer=observer, interrupt=interrupt)
-    return run_job(
-        database,
-        job_id,
-        orchestrator_options(settings, gpus, devices),
-        observer=observer,
-        interrupt=interrupt,
-    )
+    options = orchestrator_options(settings, gpus, devices)
+    attempt = partial(run_job, database, job_id, options, observer=observer, interrupt=interrupt)
+    return run_or_wait(attempt, database, job_id, observer=observer, interrupt=interrupt)
 
 
 def orchestrator_options(

@@ -1,11 +1,14 @@
-"""Waits for a job that this machine cannot measure, until a runner elsewhere is done."""
+"""Waits for a job that others work on: runners elsewhere, or a service that was quicker."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import suppress
 
-from tuner.db import jobs, runners, targets
+from tuner.db import jobs, leases, runners, targets
 from tuner.db.engine import Database
+from tuner.db.errors import IllegalTransition, LeaseHeld
 from tuner.db.jobs import FINISHED
 from tuner.target.capability import called
 from tuner.target.target import Target
@@ -44,11 +47,49 @@ def wait(database: Database, job_id: str, *, observer: Observer, interrupt: Inte
             observer(WorkerNotice(message=message))
             last_message = message
         if interrupt() is not None and not cancelled:
-            with database.write("cancel") as session:
-                jobs.request_cancel(session, job_id)
+            _cancel(database, job_id)
             cancelled = True
             continue
         time.sleep(POLL_S)
+
+
+def run_or_wait(
+    attempt: Callable[[], JobReport],
+    database: Database,
+    job_id: str,
+    *,
+    observer: Observer,
+    interrupt: Interrupt,
+) -> JobReport:
+    """What `attempt`, which claims and runs the job, gives.
+
+    A service on the same database may have claimed it first: then waits until the job has
+    ended, or its lease, after which it is tried again. When `interrupt` returns a value
+    meanwhile, the job is cancelled.
+    """
+    holder, cancelled = None, False
+    while True:
+        try:
+            return attempt()
+        except (LeaseHeld, IllegalTransition):
+            with database.write("requeue") as session:
+                leases.settle_abandoned(session)
+                job = jobs.get(session, job_id)
+        if job.state in FINISHED:
+            return JobReport(job=job)
+        if job.lease_owner not in (None, holder):
+            holder = job.lease_owner
+            text = f"job {job_id} is worked on by the service {holder} of this database; it waits"
+            observer(WorkerNotice(message=text))
+        if interrupt() is not None and not cancelled:
+            _cancel(database, job_id)
+            cancelled = True
+        time.sleep(POLL_S)
+
+
+def _cancel(database: Database, job_id: str) -> None:
+    with suppress(IllegalTransition), database.write("cancel") as session:  # it has ended just now
+        jobs.request_cancel(session, job_id)
 
 
 def way_out(target: Target) -> str:
