@@ -24,7 +24,8 @@ class ConfinedCalls:
         """Takes every model."""
 
     def run(self, library: Path, symbol: str, inputs: Sequence[Array]) -> Checked:
-        return run_library(library, symbol, inputs, self.cores)
+        with CoreTurns().turn(self.cores, alone=True):
+            return run_library(library, symbol, inputs, self.cores)
 
     def spent(
         self,
