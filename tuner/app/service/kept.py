@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 STOP_S = 30.0  # for a process that is asked to end, before it is killed
 PAUSE_S = 1.0  # before the first restart, doubled for each further one
 LONGEST_PAUSE_S = 30.0
+STEADY_S = 600.0  # after so long a life, the next restart is a first one again
 
 
 def _note(text: str) -> None:
@@ -36,9 +38,12 @@ class _Keeper(threading.Thread):
     def run(self) -> None:
         pause_s = PAUSE_S
         while True:
+            began_s = time.monotonic()
             status = self._process.wait()  # at once where it could not be started again
             if self._over.is_set():
                 return
+            if time.monotonic() - began_s > STEADY_S:
+                pause_s = PAUSE_S
             _close_input(self._process)
             self._note(
                 f"the {self._what} ended with status {status}; it is started again in {pause_s:g} s"
