@@ -76,7 +76,7 @@ EXAMPLE = {
     "",
     status_code=202,
     dependencies=[JSON_BODY],
-    responses=documented(400, 401, 403, 409, 413, 415, 422, 429, 503),
+    responses=documented(400, 401, 403, 408, 409, 413, 415, 422, 429, 503),
 )
 def submit_candidate(
     request: Annotated[CandidateRequest, Body(openapi_examples=EXAMPLE)],

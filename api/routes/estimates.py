@@ -35,7 +35,7 @@ LEARNING = {"operators": {"value": {**EXAMPLES["operators"]["value"], "seconds":
 
 
 @router.post(
-    "", dependencies=[JSON_BODY], responses=documented(400, 401, 403, 413, 415, 422, 429, 503)
+    "", dependencies=[JSON_BODY], responses=documented(400, 401, 403, 408, 413, 415, 422, 429, 503)
 )
 def estimate_workloads(
     request: Annotated[EstimatesRequest, Body(openapi_examples=EXAMPLES)],
@@ -52,7 +52,7 @@ def estimate_workloads(
     "/jobs",
     status_code=202,
     dependencies=[JSON_BODY],
-    responses=documented(400, 401, 403, 409, 413, 415, 422, 429, 503),
+    responses=documented(400, 401, 403, 408, 409, 413, 415, 422, 429, 503),
 )
 def learn_estimates(
     request: Annotated[LearningRequest, Body(openapi_examples=LEARNING)],

@@ -167,7 +167,7 @@ def accepted(response: Response, job: JobAnswer, *, created: bool) -> JobAnswer:
     "",
     status_code=202,
     dependencies=[JSON_BODY],
-    responses=documented(400, 401, 403, 409, 413, 415, 422, 429, 503),
+    responses=documented(400, 401, 403, 408, 409, 413, 415, 422, 429, 503),
 )
 def submit_job(
     request: Annotated[JobRequest, Body(openapi_examples=EXAMPLES)],
@@ -316,7 +316,7 @@ def cancel_job(job_id: JobId, caller: Canceller, service: ServiceDep) -> JobAnsw
 @router.post(
     "/{job_id}/resume",
     dependencies=[JSON_BODY],
-    responses=documented(400, 401, 403, 404, 409, 413, 415, 422, 429, 503),
+    responses=documented(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503),
 )
 def resume_job(
     job_id: JobId,

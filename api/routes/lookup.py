@@ -50,7 +50,7 @@ class QueueFull(Exception):
     "",
     dependencies=[JSON_BODY],
     response_model=LookupAnswer,
-    responses=documented(400, 401, 403, 413, 415, 422, 429, 503),
+    responses=documented(400, 401, 403, 408, 413, 415, 422, 429, 503),
 )
 async def lookup_kernel(
     request: Annotated[LookupRequest, Body(openapi_examples=EXAMPLES)],

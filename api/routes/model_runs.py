@@ -33,7 +33,7 @@ ANSWERS = answers_of(ModelRunAnswer)
 @router.post(
     "/{job_id}/run",
     response_class=Response,
-    responses={**ANSWERS, **documented(400, 401, 403, 404, 413, 415, 422, 429, 500, 503)},
+    responses={**ANSWERS, **documented(400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503)},
     openapi_extra=INPUTS,
 )
 async def run_model(

@@ -52,7 +52,7 @@ BINARY = {name: {"schema": {"type": "string", "format": "binary"}} for name in (
 @router.post(
     "",
     status_code=202,
-    responses=documented(400, 401, 403, 409, 413, 415, 422, 429, 503),
+    responses=documented(400, 401, 403, 408, 409, 413, 415, 422, 429, 503),
     openapi_extra={
         "requestBody": {
             "required": True,

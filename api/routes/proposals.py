@@ -79,7 +79,7 @@ def get_proposals(
 @router.post(
     "/{job_id}/proposals",
     dependencies=[JSON_BODY],
-    responses=documented(400, 401, 403, 404, 409, 413, 415, 422, 429, 503),
+    responses=documented(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503),
 )
 def propose_configs(
     job_id: JobId,

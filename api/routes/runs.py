@@ -178,7 +178,7 @@ def own_run(service: Service, caller: Caller, of: Runnable, run_id: str) -> Run:
 @router.post(
     "/{kernel_id}/run",
     response_class=Response,
-    responses={**ANSWERS, **documented(400, 401, 403, 404, 413, 415, 422, 429, 500, 503)},
+    responses={**ANSWERS, **documented(400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503)},
     openapi_extra=INPUTS,
 )
 async def run_kernel(

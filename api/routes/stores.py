@@ -47,7 +47,7 @@ def get_entry(store: Store, key: Key, caller: Reader, service: ServiceDep) -> En
 @router.put(
     "/{store}/{key}",
     dependencies=[JSON_BODY],
-    responses=documented(400, 401, 403, 413, 415, 422, 429, 503),
+    responses=documented(400, 401, 403, 408, 413, 415, 422, 429, 503),
 )
 def put_entry(
     store: Store,

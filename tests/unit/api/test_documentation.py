@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tuner.api.body_limit import LEAST_BYTES_PER_S, PAUSE_S
 from tuner.api.options import ServiceOptions
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -44,6 +45,7 @@ def test_each_problem_code_is_listed(code: str) -> None:
 def test_limits_are_those_of_the_options() -> None:
     options = ServiceOptions(database_url="sqlite:///x", artifacts=Path("x"))
     assert options.max_body_bytes == 1_000_000 and "1,000,000 bytes" in TEXT
+    assert f"a pause of {PAUSE_S:.0f} s, {LEAST_BYTES_PER_S} bytes a second" in TEXT
     assert options.max_estimates_bytes == 8 * 2**20 and "estimates 8 MiB" in TEXT
     assert options.max_run_bytes == options.max_model_bytes == 64 * 2**20 and "64 MiB" in TEXT
     assert (

@@ -21,19 +21,28 @@ from tuner.api.headers import SECURITY_HEADERS, SecurityHeaders
 from tuner.api.redirects import RelativeRedirects, relative
 from tuner.errors import DatabaseError, WorkloadError
 
+PAUSE_S = 0.1  # for the next part of a body
+
 
 def application() -> FastAPI:
     app = FastAPI()
     problems.install(app)
     app.add_middleware(HeadAsGet)
     app.add_middleware(RelativeRedirects)
-    app.add_middleware(BodyLimit, limit_of=lambda path: 20 if path == "/large" else 10)
+    limits = {"/large": 20}
+    app.add_middleware(BodyLimit, limit_of=lambda path: limits.get(path, 10), pause_s=PAUSE_S)
     app.add_middleware(SecurityHeaders)
 
     @app.post("/echo")
     @app.post("/large")
     async def echo(request: Request) -> int:
         return len(await request.body())
+
+    @app.post("/patient")
+    async def patient(request: Request) -> int:
+        size = len(await request.body())
+        await asyncio.sleep(3 * PAUSE_S)
+        return size
 
     @app.get("/workload")
     def workload() -> None:
@@ -110,6 +119,21 @@ def test_the_limit_holds_with_and_without_a_length() -> None:
     assert refused.headers["content-type"] == "application/problem+json"
     assert refused.json()["code"] == "body_too_large"
     assert call("POST", "/large", content=chunks(4)).json() == 20
+
+
+@pytest.mark.parametrize("between_s", [10.0, 0.03])
+def test_a_body_that_does_not_come_is_given_up(between_s: float) -> None:
+    """Whether it stops or comes byte by byte. An answer may take as long as it likes."""
+
+    async def bytewise() -> AsyncIterator[bytes]:
+        for _ in range(19):
+            yield b"x"
+            await asyncio.sleep(between_s)
+
+    refused = call("POST", "/large", content=bytewise())
+    assert (refused.status_code, refused.json()["code"]) == (408, "body_too_slow")
+    assert refused.json()["retryable"]
+    assert call("POST", "/patient", content=chunks(2)).json() == 10
 
 
 def test_a_wrong_length_is_refused() -> None:
