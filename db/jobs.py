@@ -41,6 +41,8 @@ STATES = (QUEUED, RUNNING, CANCELLING, CANCELLED, SUCCEEDED, FAILED)
 UNFINISHED = (QUEUED, RUNNING, CANCELLING)
 FINISHED = (CANCELLED, SUCCEEDED, FAILED)
 MAX_KEY = 200  # characters of an idempotency key
+# in the settings of a job: seconds that each task had had when it was resumed with a new budget
+HAD_S = "had_s"
 LIMITS = (
     ("threads", 1, 2**31 - 1),
     ("trials", 0, 2**31 - 1),
@@ -348,10 +350,12 @@ def resume(
 ) -> Job:
     """Queues a cancelled or failed job again, with its recorded trials.
 
-    `trials` and `seconds` change its budget. Queued jobs stay as they are.
+    `trials` and `seconds` change its budget. Queued jobs stay as they are, but for that. Seconds
+    count anew, for queued ones where they are given.
     Raises IllegalTransition for one that runs, is being cancelled, or succeeded.
     """
     row = locked_row(session, job_id)
+    begins_anew = seconds is not None or row.state != QUEUED
     row.trials = row.trials if trials is None else trials
     row.seconds = row.seconds if seconds is None else seconds
     if row.state != QUEUED:
@@ -360,8 +364,21 @@ def resume(
                 f"job {job_id} is {row.state}; only cancelled and failed jobs can be resumed"
             )
         enter(session, row, QUEUED, {"resumed": True})
+    if begins_anew:
+        had = [task.elapsed_s.get("total", 0.0) for task in get(session, job_id).tasks]
+        row.settings = {**row.settings, HAD_S: had}
     session.flush()
     return get(session, job_id)
+
+
+def spent_s(job: Job) -> tuple[float, ...]:
+    """Seconds of its budget that each task has had, since the job was queued or resumed."""
+    had = job.settings.get(HAD_S) or []
+    had = [*had, *[0.0] * (len(job.tasks) - len(had))]
+    return tuple(
+        max(task.elapsed_s.get("total", 0.0) - before_s, 0.0)
+        for task, before_s in zip(job.tasks, had, strict=True)
+    )
 
 
 def enter(

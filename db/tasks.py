@@ -9,6 +9,7 @@ from sqlalchemy import func, insert, select
 
 from tuner.db import events
 from tuner.db.engine import Session
+from tuner.db.errors import NotFound
 from tuner.db.jobs import QUEUED, Job, get, locked_row
 from tuner.db.leases import Lease, held
 from tuner.db.tables import TaskRow
@@ -58,6 +59,16 @@ def add(
             session, lease.job_id, "note", {"text": f"{len(rows)} workloads found in the model"}
         )
     return get(session, lease.job_id)
+
+
+def elapsed_s(session: Session, job_id: str, position: int) -> Mapping[str, float]:
+    """Seconds that a task of a job has had so far: total, search, build, measure. Raises
+    NotFound."""
+    query = select(TaskRow.elapsed).where(TaskRow.job_id == job_id, TaskRow.position == position)
+    elapsed = session.scalars(query).one_or_none()
+    if elapsed is None:
+        raise NotFound(f"job {job_id} has no task {position}")
+    return {name: float(value) for name, value in elapsed.items()}
 
 
 def note_library(

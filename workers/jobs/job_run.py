@@ -32,6 +32,7 @@ from tuner.workers.jobs.options import (
 )
 from tuner.workers.jobs.progress import Observer, TaskFinished
 from tuner.workers.jobs.reracing import rerace_task
+from tuner.workers.jobs.task import rest_of
 from tuner.workers.jobs.task_preparation import TaskPreparation
 from tuner.workers.jobs.task_tuning import TaskTuning
 
@@ -138,7 +139,7 @@ class JobRun:
             elif self._job.kind == jobs.RERACE:
                 errors = self._each(tasks, partial(self._rerace, preparation))
             else:
-                errors = self._each(tasks, partial(tuning.tune, budget=self._job))
+                errors = self._each(tasks, lambda task: tuning.tune(task, rest_of(self._job, task)))
         if self._stopping():
             return self._stopped()
         if errors:

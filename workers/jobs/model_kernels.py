@@ -29,11 +29,9 @@ from tuner.workers.jobs.model_time import plan_of, say_late_again
 from tuner.workers.jobs.options import Interrupted
 from tuner.workers.jobs.promotion import settle
 from tuner.workers.jobs.settlement import Settle, Settlement
-from tuner.workers.jobs.task import TaskRun, search
+from tuner.workers.jobs.task import LEAST_S, TaskRun, search
 from tuner.workers.jobs.task_preparation import TaskPreparation
 from tuner.workers.jobs.task_tuning import TaskTuning
-
-LEAST_S = 0.1  # seconds of a round that began late
 
 
 def tune_kernels(

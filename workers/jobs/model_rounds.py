@@ -55,7 +55,7 @@ def tune_in_rounds(
     subjects = [_subject(database, task, calls) for task in left]
     over = {task.position for task in job.tasks} - {task.position for task in left}
     total = job.trials * len(job.tasks) - sum(job.tasks[place].trials_done for place in over)
-    gains = _Gains(plan.clock)
+    gains, searches = _Gains(plan.clock), 0  # of this run
     while True:
         position = next_kernel(subjects)
         spent = sum(subject.trials for subject in subjects)
@@ -89,7 +89,8 @@ def tune_in_rounds(
         if result is None or result.reason is StopReason.CANCELLED:
             return False
         # The first round has waited for workers to start, which says nothing of a trial.
-        took_s = result.elapsed.total_s if not spent else plan.clock() - begun_s
+        took_s = plan.clock() - begun_s if searches else result.elapsed.total_s
+        searches += 1
         plan.searched(position, result.trials - subject.trials, took_s)
         best_s = min(
             (trial.outcome.median_s for trial in result.best if isinstance(trial.outcome, Timed)),

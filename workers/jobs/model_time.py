@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from tuner.db import events, tasks
 from tuner.db.engine import Database
-from tuner.db.jobs import Job, Task
+from tuner.db.jobs import Job, Task, spent_s
 from tuner.models.tuning.task_scheduler import KernelProgress
 from tuner.models.tuning.time_plan import TimePlan
 from tuner.workers.jobs.progress import ModelLate, Observer
@@ -21,21 +21,26 @@ def plan_of(
     *,
     begin_s: float,
 ) -> TimePlan:
-    """The plan of a job that began at `begin_s` of the monotonic clock, for the tasks `left`.
+    """The plan of a job, for the tasks `left`, in a run that began at `begin_s` of the monotonic
+    clock. What earlier runs have had of its seconds is gone, and shows the pace.
 
     `dispensable`: keys of the workloads that the model can do without; `stored`: places of
     the tasks that have a verified kernel.
     """
     optional = (place for place, task in enumerate(left) if task.workload in dispensable)
-    return TimePlan(
+    plan = TimePlan(
         seconds=job.seconds,
         kernels=len(left),
         clock=time.monotonic,
-        begin_s=begin_s,
+        begin_s=begin_s - sum(spent_s(job)),
         optional=frozenset(optional),
         stored=frozenset(stored),
         spare_s=float(job.settings.get(tasks.SPARE_S, 0.0)),
     )
+    for place, task in enumerate(left):
+        if task.trials_done:
+            plan.searched(place, task.trials_done, task.elapsed_s.get("total", 0.0))
+    return plan
 
 
 def say_late(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.db import events, leases, proposals, trials
 from tuner.db.engine import Database
-from tuner.db.jobs import MODEL, PREPARE, REVALIDATE, TUNE, Job, Task
+from tuner.db.jobs import MODEL, PREPARE, REVALIDATE, TUNE, Job, Task, spent_s
 from tuner.db.leases import Lease
 from tuner.measure.outcome import Failed, Outcome, Timed, Trial
 from tuner.search.domain import Domain
@@ -39,6 +39,7 @@ _DEFAULT_CALLS = 4  # to check it, to warm up and to time it
 # Of a search's seconds, that these calls may take. How long they take is a guess: where it is
 # five times as long, half of the search is left.
 _DEFAULT_SHARE = 0.1
+LEAST_S = 0.1  # seconds of a search that begins late
 NOTE_EVERY = 16  # trials between two updates of the elapsed times in the database
 
 
@@ -61,6 +62,13 @@ class TaskRun:
     interrupted: Callable[[], bool]  # whether to stop now
     check: Callable[[], None]  # raises once the lease is lost
     default_fits: bool = True  # whether there is time for calls of the default schedule
+
+
+def rest_of(job: Job, task: Task) -> Job:
+    """The job's budget for a task, without the seconds that it had in earlier runs."""
+    if job.seconds is None:
+        return job
+    return replace(job, seconds=max(job.seconds - spent_s(job)[task.position], LEAST_S))
 
 
 def known_outcomes(recorded: Sequence[Trial]) -> dict[str, Outcome]:

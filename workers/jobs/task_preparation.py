@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tuner.db import events, jobs, kernels, leases, targets, trials, workloads
+from tuner.db import events, jobs, kernels, leases, targets, tasks, trials, workloads
 from tuner.db.engine import Database, Session
 from tuner.db.jobs import Job, Task
 from tuner.db.leases import Lease
@@ -112,6 +112,8 @@ class TaskPreparation:
             space = self._space(problem)
         with self.database.read() as session:
             recorded = trials.of_task(session, self.job.id, task.position)
+            # Of earlier rounds and runs, to which the seconds of this one are added.
+            task = replace(task, elapsed_s=tasks.elapsed_s(session, self.job.id, task.position))
         check_room(problem.workload, self.fleet.plan.lanes)
         self._begin(task, budget, problem, space, len(recorded))
         if kept is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from tuner.models.workloads import ModelWorkload
 from tuner.tuning import Elapsed, StopReason, TuningResult
 from tuner.workers.jobs.model_jobs import ModelCalls, model_calls
 from tuner.workers.jobs.model_rounds import needless_tasks, tune_in_rounds
+from tuner.workers.jobs.model_time import plan_of
 from tuner.workers.jobs.progress import ModelGain, ModelLate, ModelRound, Progress
 from tuner.workload.spec import parse_spec, to_document
 
@@ -103,6 +105,17 @@ def test_a_small_budget_is_not_exceeded(database: Database) -> None:
     job = model_job(database, trials=10)
     _, done = rounds_of(database, job, (1, 1, 1), lambda position, trials: 1e-3)
     assert sum(done) == 30 and min(done) >= FIRST_ROUND
+
+
+def test_a_restarted_job_plans_with_what_it_had(database: Database) -> None:
+    job = model_job(database, trials=10, seconds=60.0)
+    searched = replace(job.tasks[0], trials_done=4, elapsed_s={"total": 20.0})
+    job = replace(job, tasks=(searched, *job.tasks[1:]))
+    made = plan_of(job, job.tasks, (), (), begin_s=time.monotonic())
+    assert made.tried(0) and not made.tried(1)
+    assert made.left_s == pytest.approx(40.0, abs=1.0)
+    # Promotions of two finalists at the pace of the one, and of the others at the usual pace.
+    assert made.search_s() == pytest.approx(40.0 - 2 * 5.6 - 2 * 1.6, abs=1.0)
 
 
 def test_a_restarted_job_has_no_more_trials_than_it_was_given(database: Database) -> None:

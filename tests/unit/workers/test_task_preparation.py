@@ -13,11 +13,13 @@ import pytest
 
 from tests.support.databases import new_database
 from tests.support.task_preparation import preparing
+from tuner.db import jobs, leases
 from tuner.db.engine import Database
 from tuner.errors import UsageError
 from tuner.models.tuning.task_scheduler import kind_of
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
+from tuner.workers.jobs.task import Tally, rest_of
 from tuner.workload.spec import parse_spec
 
 SPECS = tuple(parse_spec(spec).spec for spec in ("matmul:M=4,N=8,K=4", "matmul:M=4,N=4,K=8"))
@@ -54,6 +56,45 @@ def test_a_search_prepared_ahead_is_the_search_that_it_would_have_been(
     without, job, _ = preparing(database, background, *SPECS)
     with without.prepared(job.tasks[1], job) as run:
         assert [run.space.space.config(point) for point in run.searcher.ask(12)] != proposed[0]
+
+
+def test_the_seconds_of_rounds_add_up(database: Database, background: ThreadPoolExecutor) -> None:
+    preparation, job, _ = preparing(database, background, *SPECS)
+    with database.write() as session:
+        leases.note_task(session, preparation.lease, 0, elapsed_s={"total": 7.0, "search": 2.0})
+    with preparation.prepared(job.tasks[0], job) as run:
+        assert Tally(run.task, run.recorded).elapsed(3.0)["total"] == 10.0
+
+
+def test_what_a_killed_run_has_had_of_a_budget_is_gone_until_it_is_given_again(
+    database: Database, background: ThreadPoolExecutor
+) -> None:
+    preparation, job, _ = preparing(database, background, *SPECS)
+
+    def left_s() -> list[float | None]:
+        with database.read() as session:
+            now = replace(jobs.get(session, job.id), seconds=60.0)
+        return [rest_of(now, task).seconds for task in now.tasks]
+
+    with database.write() as session:
+        leases.note_task(session, preparation.lease, 1, elapsed_s={"total": 25.0})
+        leases.release(session, preparation.lease)
+    assert left_s() == [60.0, 35.0]
+    with database.write() as session:
+        jobs.resume(session, job.id)  # of a queued job, without a new budget
+    assert left_s() == [60.0, 35.0]
+    with database.write() as session:
+        jobs.request_cancel(session, job.id)
+        jobs.resume(session, job.id)
+    assert left_s() == [60.0, 60.0]
+    with database.write() as session:
+        _, lease = leases.claim(session, job.id, owner="next")
+        leases.note_task(session, lease, 1, elapsed_s={"total": 95.0})
+        leases.release(session, lease)
+    assert left_s() == [60.0, 0.1]
+    with database.write() as session:
+        jobs.resume(session, job.id, seconds=60.0)
+    assert left_s() == [60.0, 60.0]
 
 
 def test_a_single_trial_is_the_first_of_a_whole_search(
