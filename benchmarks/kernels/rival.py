@@ -72,16 +72,8 @@ def tune_rival(
 
 
 def _linked(workload: Workload, threads: int, target: Target, folder: Path) -> Contender:
-    expression = workload.expression
-    function = Function(
-        symbol=METASCHEDULE,
-        inputs=expression.inputs,
-        outputs=tuple(expression.tensor(name) for name in expression.outputs),
-        object_code=(folder / "kernel.o").read_bytes(),
-        isa=target.isa,
-        threads=threads,
-        tvm_symbol=f"__tvm_ffi_{METASCHEDULE}",
-    )
+    code = (folder / "kernel.o").read_bytes()
+    function = Function.of(workload.expression, METASCHEDULE, code, isa=target.isa, threads=threads)
     library = folder / "libmetaschedule.so"
     library.write_bytes(link(METASCHEDULE, [function]))
     return Contender(

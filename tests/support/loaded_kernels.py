@@ -17,18 +17,16 @@ def loaded(
 ) -> TunedFunction:
     """The kernel of a config on this machine, None for the default schedule; `path` becomes
     its library."""
-    target, expression = host_target(), workload.expression
+    target = host_target()
     compiled = compile_kernel(
         workload=workload, target=target, threads=threads, config=config, symbol="k"
     )
-    function = Function(
-        symbol="k",
-        inputs=expression.inputs,
-        outputs=tuple(expression.tensor(name) for name in expression.outputs),
-        object_code=compiled.object_code,
+    function = Function.of(
+        workload.expression,
+        "k",
+        compiled.object_code,
         isa=target.isa,
         threads=threads,
-        tvm_symbol="__tvm_ffi_k",
         prepack=compiled.prepack,
     )
     path.write_bytes(link("kernel", [function]))

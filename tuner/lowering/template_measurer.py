@@ -111,13 +111,10 @@ class TemplateMeasurer:
         return path
 
     def _function(self, compiled: CompiledTemplate) -> Function:
-        expression = self._space.workload.expression
-        return Function(
-            symbol=compiled.symbol,
-            inputs=expression.inputs,
-            outputs=tuple(expression.tensor(name) for name in expression.outputs),
-            object_code=compiled.object_code,
+        return Function.of(
+            self._space.workload.expression,
+            compiled.symbol,
+            compiled.object_code,
             isa=self._target.isa,
             threads=self._threads,
-            tvm_symbol=f"__tvm_ffi_{compiled.symbol}",
         )

@@ -23,7 +23,7 @@ from tuner.scratch import temporary_folder
 from tuner.target.architectures.table import architecture_of
 from tuner.target.target import Target
 from tuner.workload.bounded import BoundedExtents
-from tuner.workload.expression import Tensor
+from tuner.workload.expression import Expression, Tensor
 
 SOURCES = (
     "runtime.c", "portfolio.c", "call.c", "facts.c", "cpu_features.c", "threads.c", "workspace.c",
@@ -70,6 +70,29 @@ class Function:
     # The same kernel compiled for other CPUs. The first is called whose features the CPU
     # has. Their pack functions give what this one's gives.
     variants: tuple[Function, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        expression: Expression,
+        symbol: str,
+        object_code: bytes,
+        *,
+        isa: tuple[str, ...],
+        threads: int,
+        prepack: Prepack | None = None,
+    ) -> Function:
+        """That of an expression which TVM compiled under the same symbol."""
+        return cls(
+            symbol=symbol,
+            inputs=expression.inputs,
+            outputs=tuple(expression.tensor(name) for name in expression.outputs),
+            object_code=object_code,
+            isa=isa,
+            threads=threads,
+            tvm_symbol=f"__tvm_ffi_{symbol}",
+            prepack=prepack,
+        )
 
     @property
     def kernels(self) -> tuple[Function, ...]:

@@ -50,14 +50,11 @@ class CpuCandidateCompiler:
 
 def function(problem: Problem, compiled: Compiled) -> Function:
     """The compiled kernel as the linker wants it."""
-    expression = problem.workload.expression
-    return Function(
-        symbol=compiled.symbol,
-        inputs=expression.inputs,
-        outputs=tuple(expression.tensor(name) for name in expression.outputs),
-        object_code=compiled.object_code,
+    return Function.of(
+        problem.workload.expression,
+        compiled.symbol,
+        compiled.object_code,
         isa=problem.target.isa,
         threads=problem.threads,
-        tvm_symbol=f"__tvm_ffi_{compiled.symbol}",
         prepack=compiled.prepack,
     )

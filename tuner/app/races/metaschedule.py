@@ -150,16 +150,7 @@ def _replay(record: ForeignRecord, target: Target, threads: int) -> Replayed:
         raise RecordError(str(answer["refused"]))
     workload = workload_from_expression(expression_from(answer["expression"]))
     code = base64.b64decode(answer["object"])
-    expression = workload.expression
-    function = Function(
-        symbol=SYMBOL,
-        inputs=expression.inputs,
-        outputs=tuple(expression.tensor(name) for name in expression.outputs),
-        object_code=code,
-        isa=target.isa,
-        threads=threads,
-        tvm_symbol=f"__tvm_ffi_{SYMBOL}",
-    )
+    function = Function.of(workload.expression, SYMBOL, code, isa=target.isa, threads=threads)
     library = link("kernel", [function])
     return Replayed(
         record=record,
