@@ -67,6 +67,22 @@ def test_an_axis_of_a_number_is_refused_as_such() -> None:
         read_graph(helper.make_model(graph).SerializeToString(), {})
 
 
+def test_an_image_that_a_window_left_nothing_of_is_refused_as_such() -> None:
+    values = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
+        for n, s in (("x", [1, 1, 2, 2]), ("y", None))
+    ]
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[3, 3]),
+        helper.make_node("Resize", ["p", "", "", "sizes"], ["y"], name="up"),
+    ]
+    sizes = numpy_helper.from_array(np.array([1, 1, 4, 4]), "sizes")
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [sizes])
+    reason = r"Resize \('up'\) takes no tensor without elements, as float32\[1, 1, 0, 0\] is"
+    with pytest.raises(TunerError, match=reason):
+        read_graph(helper.make_model(graph).SerializeToString(), {})
+
+
 def test_texts_are_refused_with_a_way_out() -> None:
     values = [helper.make_tensor_value_info(n, TensorProto.STRING, [2]) for n in "xy"]
     graph = helper.make_graph(

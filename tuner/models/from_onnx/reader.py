@@ -252,10 +252,9 @@ class _Reader:
         except ModelRefused:
             raise
         except _FAULTS as error:
-            ranks = [value.rank for value in node.inputs if value is not None]
-            if isinstance(error, ZeroDivisionError) and 0 in ranks:
-                raise node.refusal("names an axis of a tensor that has no dimensions") from error
-            raise node.refusal(f"has no expression: {error}") from error
+            is_division = isinstance(error, ZeroDivisionError)
+            reason = _division_by_zero(node) if is_division else f"has no expression: {error}"
+            raise node.refusal(reason) from error
         return (results,) if isinstance(results, Value) else results
 
     def convert(self, node: Node, proto: Any, scope: Scope) -> Results:
@@ -403,6 +402,18 @@ class _Reader:
                 f"carries {formats.pop()} to its next iteration; put Casts around it"
             )
         return results
+
+
+def _division_by_zero(node: Node) -> str:
+    """Why an operator was refused that divides by an extent or by a number of dimensions."""
+    values = [value for value in node.inputs if value is not None]
+    empty = [value for value in values if not value.elements]
+    if empty:
+        spelt = f"{empty[0].dtype}{list(empty[0].shape)}"
+        return f"takes no tensor without elements, as {spelt} is; give the model larger inputs"
+    if any(not value.rank for value in values):
+        return "names an axis of a tensor that has no dimensions"
+    return "has no expression: division by zero"
 
 
 def _without_sequences(
