@@ -25,7 +25,8 @@ from tuner.models.nodes import (
 from tuner.workload.bounded import BoundedExtents
 from tuner.workload.bounds import check_bounds
 from tuner.workload.budgets import check_budgets
-from tuner.workload.expression import DType, Expression, Stage, Tensor, reads
+from tuner.workload.expression import DType, Expression, Stage, Tensor, Within, reads
+from tuner.workload.facts import fact_error
 from tuner.workload.structure import check_structure
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -56,6 +57,9 @@ class Graph:
     bounded: Mapping[str, BoundedExtents] = field(default_factory=dict)
     # Inputs with the only value they may have; no node reads them.
     fixed: Mapping[str, Array] = field(default_factory=dict)
+    # Inputs whose elements must lie in a range, which each call of a library for a CPU checks.
+    # Nodes take what lies outside all the same, for the nearest index.
+    ranges: Mapping[str, Within] = field(default_factory=dict)
     # Nodes under fast numerics, by the name of their first output; the others are strict.
     fast: frozenset[str] = frozenset()
     # Outputs that replace an input, both by their labels: a caller may pass the input's
@@ -161,6 +165,17 @@ def check_graph(graph: Graph) -> None:
         ):
             raise ModelRefused(f"{bounded.extents!r} does not have the extents of {label!r}")
     _check_replaced(graph)
+    _check_ranges(graph)
+
+
+def _check_ranges(graph: Graph) -> None:
+    inputs = {tensor.name: tensor for tensor in graph.inputs}
+    for name, within in graph.ranges.items():
+        if name not in inputs:
+            raise ModelRefused(f"{name!r} has a range, but is no input")
+        error = fact_error(replace(inputs[name], fact=within))
+        if error is not None:
+            raise ModelRefused(error)
 
 
 def _check_replaced(graph: Graph) -> None:

@@ -18,7 +18,7 @@ from tuner.models.errors import ModelRefused
 from tuner.models.graph import Array, Graph, check_graph
 from tuner.models.nodes import Branch, Node, Scan, Side, State, Window
 from tuner.workload.bounded import bounded_from
-from tuner.workload.expression import DTYPE_BYTES, DType, Expression, Tensor
+from tuner.workload.expression import DTYPE_BYTES, DType, Expression, Tensor, Within
 from tuner.workload.tree import expression_document, expression_from
 
 SCHEMA = 1
@@ -48,6 +48,10 @@ def pack(graph: Graph, stream: BinaryIO) -> None:
         header["formats"] = dict(graph.formats)
     if graph.bounded:
         header["bounded"] = {label: bounded.document for label, bounded in graph.bounded.items()}
+    if graph.ranges:
+        header["ranges"] = {
+            name: [within.start, within.stop] for name, within in graph.ranges.items()
+        }
     if graph.fast:
         header["fast"] = sorted(graph.fast)
     if graph.replacing:
@@ -86,6 +90,10 @@ def unpacked(content: bytes | memoryview) -> Graph:
             bounded={
                 str(label): bounded_from(document)
                 for label, document in header.get("bounded", {}).items()
+            },
+            ranges={
+                str(name): Within(start=int(start), stop=int(stop))
+                for name, (start, stop) in header.get("ranges", {}).items()
             },
             fast=frozenset(str(name) for name in header.get("fast", ())),
             replacing={

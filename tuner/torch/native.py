@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._C._dynamo import guards
 
+from tuner.errors import TunerError
 from tuner.models.library.region_cache import SYMBOL
 from tuner.runtime.loader import Library, LibraryError
 from tuner.torch.exchange import bound
@@ -24,7 +25,13 @@ _ALIGNMENT = 64  # bytes
 # Status of a call that wrote nothing: an input begins or lies otherwise, or shares memory with
 # what would be overwritten.
 _COPIED = (2, 3, 11)
-_UNTOUCHED = (1, *_COPIED, 5, 10)  # of all that are found before a kernel runs
+_UNTOUCHED = (1, *_COPIED, 5, 9, 10)  # of all that are found before a kernel runs
+_VALUE = 9  # an index is out of its range
+
+
+class InputRefused(TunerError):
+    """A library does not take the values of a call, of which PyTorch may have an error to say.
+    Nothing was written."""
 
 
 def native(
@@ -35,7 +42,8 @@ def native(
     A result that replaces an input is that very tensor, with the result in it, unless its
     memory is not fit for that. `failed` is called with a message where a call fails, and gives
     the function that computes the region instead. Raises LibraryError for a library of another
-    region; its function raises that where a call fails that may have replaced an input.
+    region; its function raises that where a call fails that may have replaced an input, and
+    InputRefused for indices out of their ranges.
     """
     library = Library(path)
     signature = library.signature(SYMBOL)
@@ -54,6 +62,8 @@ def native(
             status = entry(*copied(tensors, layouts.inputs, _ALIGNMENT), *results)
         if status == 0:
             return results
+        if status == _VALUE:
+            raise InputRefused("an index is out of its range")
         return failed(f"its library failed with status {status}")(*tensors)
 
     def over_inputs(*tensors: torch.Tensor) -> Any:

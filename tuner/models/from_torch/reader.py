@@ -23,6 +23,7 @@ from tuner.models.from_torch import (
 from tuner.models.from_torch.call import Call, Convert, Results, dtype_of
 from tuner.models.from_torch.complex_numbers import complex_convert
 from tuner.models.from_torch.extents import Extents, is_late, is_symbolic
+from tuner.models.from_torch.index_ranges import ranges_of
 from tuner.models.from_torch.table import TABLE
 from tuner.models.from_torch.traced import TakenApart, TracedPart, gotten_of, whole
 from tuner.models.graph import Graph
@@ -245,6 +246,8 @@ class Reader:
             raise ModelRefused(
                 f"operator {op} ({node.name!r}) is random; a model must compute the same each time"
             )
+        for value, within in ranges_of(op, partial(self.described, node, op)):
+            self.builder.require(value, within)
         convert = self.convert(node, op)
         if convert is None:
             part = self.apart(node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any
 
 from tuner.errors import WorkloadError
@@ -23,8 +24,8 @@ _MOST_CONSTANT = 1 << 24  # elements of what a call without inputs makes
 
 def graph_of_part(part: TracedPart, apart: TakenApart = whole) -> Graph:
     """The graph of a part, before fusion. Its inputs and outputs are stored as the traced
-    tensors lie in memory, those without gaps, unless the part says otherwise. `apart` takes
-    calls apart whose operators have no expression.
+    tensors lie in memory, those without gaps, unless the part says otherwise. Inputs that are
+    indices have their ranges. `apart` takes calls apart whose operators have no expression.
 
     Raises ModelRefused for an operator at fault, and WorkloadError.
     """
@@ -53,7 +54,7 @@ def graph_and_orders(part: TracedPart, apart: TakenApart) -> tuple[Graph, dict[A
     # Names of the trace would make equal parts of two traces differ.
     labels = [f"in{number}" for number in range(len(part.inputs))]
     labels += [f"out{number}" for number in range(len(outputs))]
-    graph = reader.builder.graph(outputs, labels)
+    graph = replace(reader.builder.graph(outputs, labels), ranges=reader.builder.ranges)
     check_graph(graph)
     return graph, orders
 

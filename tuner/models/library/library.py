@@ -143,6 +143,7 @@ def model_arguments(graph: Graph) -> tuple[Argument, ...]:
                 role=role,
                 fixed=None if only is None else tuple(only.reshape(-1).tolist()),
                 format=graph.formats.get(label, ""),
+                fact=graph.ranges.get(tensor.name) if role == "in" else None,
             )
         )
     return _with_bounds(graph, arguments)

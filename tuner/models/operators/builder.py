@@ -31,8 +31,10 @@ from tuner.workload.expression import (
     Stage,
     Tensor,
     Var,
+    Within,
     reads,
 )
+from tuner.workload.facts import fact_error
 from tuner.workload.reference import evaluate
 from tuner.workload.renaming import anonymous
 from tuner.workload.scalar_operators import identity
@@ -63,6 +65,8 @@ class GraphBuilder:
     def __init__(self) -> None:
         self._inputs: list[Tensor] = []
         self._fixed: dict[str, Array] = {}
+        # Of inputs that are indices: where their elements must lie.
+        self.ranges: dict[str, Within] = {}
         self._constants: dict[str, Array] = {}
         # The array is kept beside the name, so that its id stays its own.
         self._constant_names: dict[tuple[Any, ...], tuple[str, Array]] = {}
@@ -106,6 +110,15 @@ class GraphBuilder:
             waiting += [self._aliases[name]] if name in self._aliases else []
             waiting += self._read_by.get(name, ())
         return [number for number, tensor in enumerate(self._inputs) if tensor.name in visited]
+
+    def require(self, value: Value, within: Within) -> None:
+        """Notes where the elements of a value must lie, if it is all of an input."""
+        name = self.root(value.tensor)
+        if value.array is None and self.is_input(value) and value.is_all_of_its_tensor:
+            before = self.ranges.get(name, within)
+            both = Within(start=max(before.start, within.start), stop=min(before.stop, within.stop))
+            if fact_error(replace(self._tensors[name], fact=both)) is None:
+                self.ranges[name] = both
 
     def constant(self, array: Any, dtype: DType | None = None) -> Value:
         array = np.asarray(array)

@@ -167,6 +167,17 @@ class Value:
             self.array is None and order is not None and len(order) == len(self.access) == self.rank
         )
 
+    @property
+    def is_all_of_its_tensor(self) -> bool:
+        """Whether each element of the stored tensor is one of the view's, perhaps often."""
+        moving = []
+        for place, extent in zip(self.access, self.storage, strict=True):
+            if isinstance(place, Var) and self.shape[int(place.name)] == extent:
+                moving.append(place.name)
+            elif extent != 1:
+                return False
+        return len({*moving}) == len(moving)
+
     def view(self, shape: Sequence[int], access: Callable[..., Sequence[Operand]]) -> Value:
         """The value whose element at indices i is this one's at `access(*i)`, which lies
         inside for all of them."""

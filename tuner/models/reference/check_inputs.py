@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tuner.models.files.input_values import InputValues
@@ -9,6 +11,7 @@ from tuner.models.graph import Array, Graph
 from tuner.models.operators.formats import FORMATS, INTEGER_LIMITS
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import Tensor
+from tuner.workload.facts import drawn
 from tuner.workload.inputs import index_ranges
 
 
@@ -27,6 +30,8 @@ def check_inputs(graph: Graph, values: InputValues, seed: int = 0) -> list[Array
             inputs.append(values[label].view(dtype).reshape(tensor.shape))
         elif tensor.name in graph.fixed:
             inputs.append(graph.fixed[tensor.name])
+        elif tensor.name in graph.ranges:
+            inputs.append(drawn(rng, replace(tensor, fact=graph.ranges[tensor.name])))
         elif label in graph.formats:
             inputs.append(_random_of_format(tensor, graph.formats[label], rng))
         else:
