@@ -12,17 +12,13 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tuner.app.models.region_library import region_library
-from tuner.app.models.region_progress import RegionProgress
 from tuner.errors import TunerError
-from tuner.models.graph_archive import unpacked
 from tuner.models.library.region_cache import RegionCache
-from tuner.settings import load_settings
-from tuner.workers.jobs.orchestrator import Interruption
 
 
 def main() -> None:
@@ -41,9 +37,8 @@ def main() -> None:
         os.nice(19)
     left = threading.Event()
     threading.Thread(target=_watch, args=(left,), daemon=True).start()
-    progress = RegionProgress(lambda text: say(progress=text))
     try:
-        path = _made(request, content, left, progress)
+        path = _made(request, content, left.is_set, lambda text: say(progress=text))
     except (TunerError, OSError) as error:
         say(error=str(error) or type(error).__name__)
     else:
@@ -57,22 +52,22 @@ def _watch(left: threading.Event) -> None:
 
 
 def _made(
-    request: dict[str, Any], content: bytes, left: threading.Event, progress: RegionProgress
+    request: dict[str, Any],
+    content: bytes,
+    is_over: Callable[[], bool],
+    report: Callable[[str], object],
 ) -> Path:
     """The library's path; another process may have made it meanwhile."""
     cache, key = RegionCache(folder=Path(request["cache"])), request["key"]
-    settings = load_settings(request["settings"], given_as="option {}").values
-    with cache.lock(key):
+    report("waiting")
+    with cache.lock(key, is_over):
         path = cache.find(key)
         if path is not None:
             return path
-        library = region_library(
-            unpacked(content),
-            settings,
-            observer=progress.observe,
-            interrupt=lambda: Interruption.CANCEL if left.is_set() else None,
-        )
-        return cache.keep(key, library)
+        # Behind the lock, since several processes may wait for it.
+        from tuner.app.models.region_making import library_of  # noqa: PLC0415
+
+        return cache.keep(key, library_of(content, request["settings"], report, is_over))
 
 
 if __name__ == "__main__":

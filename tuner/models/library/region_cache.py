@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from fcntl import LOCK_EX, flock
+from fcntl import LOCK_EX, LOCK_NB, flock
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
 
 from tuner.errors import TunerError
 from tuner.version import __version__
@@ -23,12 +25,17 @@ from tuner.workload.workload import ModelNumerics
 SCHEMA = 3
 SYMBOL = "region_run"  # the function of a region's library
 _RACE = "race.json"
+_PAUSE_S = 0.1  # between two looks at a lock that another process has
 
 
 class CacheDamaged(TunerError):
     """A kept library is not what was kept."""
 
     code = "artifact_corrupt"
+
+
+class WaitIsOver(TunerError):
+    """Nobody waits any more for a library that another process makes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,10 +141,24 @@ class RegionCache:
             return None
 
     @contextmanager
-    def lock(self, key: str) -> Iterator[None]:
-        """Keeps other processes from making the same library meanwhile. Raises OSError."""
+    def lock(self, key: str, is_over: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Keeps other processes from making the same library meanwhile. Waits for one that does
+        until `is_over`. Raises WaitIsOver and OSError."""
         folder = self.folder / key
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("wb") as file:
-            flock(file, LOCK_EX)  # the system lets go of it where this process dies
+            while not _locked(file):
+                if is_over():
+                    raise WaitIsOver(f"{folder} is locked by another process")
+                time.sleep(_PAUSE_S)
             yield
+
+
+def _locked(file: BinaryIO) -> bool:
+    """Whether this process has the lock of a file now, which the system lets go of where the
+    process dies."""
+    try:
+        flock(file, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

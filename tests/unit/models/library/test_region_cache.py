@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from tuner.models.graph_archive import packed
-from tuner.models.library.region_cache import CacheDamaged, RegionCache, region_key
+from tuner.models.library.region_cache import (
+    CacheDamaged,
+    RegionCache,
+    WaitIsOver,
+    region_key,
+)
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.elementwise import elementwise
 
@@ -76,3 +81,7 @@ def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
         pass
     with cache.lock("key"):
         assert (tmp_path / "key" / "lock").exists()
+        with pytest.raises(WaitIsOver), cache.lock("key", lambda: True):
+            pass
+    with cache.lock("key", lambda: True):
+        pass
