@@ -1,32 +1,22 @@
-"""The backend `tuner` of `torch.compile`."""
+"""The backend `tuner` of `torch.compile`, by its name. Who makes the name known need not compile
+anything, so what compiles is loaded with the first graph."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import count
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-from tuner.torch.call import RegionCall
-from tuner.torch.compiling import compiled
-from tuner.torch.kept_trace import TraceStore
-from tuner.torch.layouts import Layouts, layouts_of
-from tuner.torch.notices import Notices
-from tuner.torch.options import options_from
-from tuner.torch.packed_graph import PackedGraph
-from tuner.torch.partition import Region
-from tuner.torch.rebuilding import Function, OfPyTorch
-from tuner.torch.tuning import Background, RegionSupply, cache_of
+    from tuner.torch.graph_compiler import GraphCompiler
 
 
 class Backend:
     """A backend, as PyTorch calls it for each graph."""
 
     __name__ = "tuner"
-
-    def __init__(self) -> None:
-        self._background, self._notices, self._numbers = Background(), Notices(), count(1)
 
     def __reduce__(self) -> str:
         """By its name, so that a compiled model can be copied and pickled: copies share it."""
@@ -39,26 +29,16 @@ class Backend:
         *,
         mode: str | None = None,
         options: Mapping[str, Any] | None = None,
-    ) -> Function:
+    ) -> Callable[..., Any]:
         """The function of a graph of Dynamo's: regions of it are ours, PyTorch computes the
         rest. Raises UsageError for options that it does not have."""
-        chosen = options_from(mode, options)
+        return self._compiler.function(module, inputs, mode, options)
 
-        def region_of(graph: PackedGraph, layouts: Layouts, eager: OfPyTorch) -> Function:
-            return RegionCall(
-                f"region_{next(self._numbers)}",
-                eager,
-                RegionSupply(graph, layouts, chosen, self._background),
-                self._notices,
-                replaced=layouts.replaced,
-                rival=eager.uncompiled,
-            )
+    @cached_property
+    def _compiler(self) -> GraphCompiler:
+        from tuner.torch.graph_compiler import GraphCompiler  # noqa: PLC0415  # with a graph
 
-        def function(region: Region, eager: OfPyTorch) -> Function:
-            return region_of(region.packed, layouts_of(region), eager)
-
-        traces = TraceStore(folder=cache_of(chosen).folder / "traces", region_of=region_of)
-        return compiled(module, inputs, function, notices=self._notices, traces=traces)
+        return GraphCompiler()
 
 
 tuner = Backend()

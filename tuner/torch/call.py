@@ -3,7 +3,6 @@ the same, and no slower."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,6 +15,8 @@ import torch
 from tuner.models.library.region_cache import RaceResult
 from tuner.models.reference.accuracy import TOLERANCE, relative_error
 from tuner.runtime.loader import LibraryError
+from tuner.torch.forks import Inherited, ProcessLock
+from tuner.torch.native import InputRefused
 from tuner.torch.notices import Notices
 from tuner.torch.rebuilding import Function, replacing
 
@@ -47,7 +48,7 @@ class Supply(Protocol):
         """The error that outputs may have, relative to their greatest value."""
 
 
-class RegionCall:
+class RegionCall(Inherited):
     """Calls a region. It has a name, as functions of traced graphs must.
 
     Several threads may call. What computes the region changes between calls.
@@ -67,17 +68,23 @@ class RegionCall:
         """`replaced` are the outputs that the library may write over inputs, the numbers of
         both; `eager` writes nothing. `rival` is what PyTorch runs in the place of the library
         where that is not `eager`; it writes the inputs that are replaced."""
+        super().__init__()
         self.__name__ = name
         self._replaced = replaced
         self._rival = rival or replacing(eager, replaced)
         self._eager, self._supply, self._notices, self._clock = eager, supply, notices, clock
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._broken = False  # a call of the library failed
+        self._waits = False  # for a library, or for its race
         self._function: Function = self._first
 
     def __call__(self, *tensors: Any) -> Any:
-        """The region's outputs, a tuple."""
-        return self._function(*tensors)
+        """The region's outputs, a tuple. What PyTorch raises for a call, it raises."""
+        try:
+            return self._function(*tensors)
+        except InputRefused:
+            pass
+        return self._eager(*tensors)
 
     @property
     def is_pytorch(self) -> bool:
@@ -87,16 +94,21 @@ class RegionCall:
     def offer(self, path: Path, last_race: RaceResult | None = None) -> None:
         """Has the library at a path tried at the next call; `last_race` is that of
         another process. One that was won is not run again."""
-        self._function = partial(self._try, path, last_race)
+        self._function, self._waits = partial(self._try, path, last_race), False
 
     def give_up(self, kind: str, message: str) -> None:
         """Leaves the region to PyTorch, with a warning at the next call."""
-        self._function = partial(self._warn, kind, message)
+        self._function, self._waits = partial(self._warn, kind, message), False
+
+    def after_fork(self) -> None:
+        """Asks the supply anew: who was to make the library works for the parent."""
+        if self._waits:
+            self._function, self._waits = self._first, False
 
     def _first(self, *tensors: Any) -> Any:
         with self._lock:
             if self._function == self._first:
-                self._function = self._eager
+                self._function, self._waits = self._eager, True
                 self._supply.begin(self)
         return self._function(*tensors)
 
@@ -111,7 +123,7 @@ class RegionCall:
         with self._lock:
             if getattr(self._function, "func", None) != self._try:  # another thread was first
                 return right
-            self._function = self._eager
+            self._function, self._waits = self._eager, True
             try:
                 function = self._judged(path, last_race, tensors, right)
             except (LibraryError, OSError) as trouble:
@@ -119,6 +131,8 @@ class RegionCall:
                 self._notices.warn("library", f"region {self.__name__}: {trouble}")
             else:
                 self._function = function
+            finally:
+                self._waits = False
         return right
 
     def _judged(

@@ -10,7 +10,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 
 from tuner.torch.apart import Apart
-from tuner.torch.decompositions import is_training, rules, without_kernels
+from tuner.torch.decompositions import is_training, rules, rules_without_kernels
 from tuner.torch.kept_trace import TraceStore
 from tuner.torch.notices import Notices
 from tuner.torch.partition import EagerCall, Partition, Region, partition
@@ -84,8 +84,7 @@ def _static(
     kept = None if file is None else file.load()
     if kept is not None:
         return _unless_of_pytorch(kept[0], module.forward, kept[1])
-    table = rules()
-    apart, saved, functions = Apart(table), SavedTensors(), list[Function]()
+    apart, saved, functions = Apart(rules()), SavedTensors(), list[Function]()
 
     def compile_traced(traced: torch.fx.GraphModule, _: Sequence[Any]) -> Function:
         cut = partition(traced.graph, apart, saved)
@@ -118,7 +117,7 @@ def _static(
         autograd = aot_autograd(
             fw_compiler=compiler,
             bw_compiler=compile_traced,
-            decompositions=without_kernels(table),
+            decompositions=rules_without_kernels(),
             partition_fn=saved.partition,
             keep_inference_input_mutations=True,  # regions may write them themselves
         )

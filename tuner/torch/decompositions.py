@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
-from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._decomp import (
+    core_aten_decompositions,
+    get_decompositions,
+    global_decomposition_table,
+)
 
 from tuner.torch import attention, foreach
 
@@ -97,6 +102,16 @@ def _encoder_layer(
 
 def rules() -> Mapping[Any, Callable[..., Any]]:
     """What operators are made of, down to those of core ATen that the table of operators has."""
+    return _rules(_registered())
+
+
+def _registered() -> frozenset[tuple[Any, Any]]:
+    """The rules that are in PyTorch's table. Somebody may add some at any time."""
+    return frozenset(global_decomposition_table["post_autograd"].items())
+
+
+@lru_cache(maxsize=1)
+def _rules(registered: frozenset[tuple[Any, Any]]) -> Mapping[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     more = get_decompositions([aten._native_batch_norm_legit_functional])
     own = {
@@ -113,11 +128,15 @@ def rules() -> Mapping[Any, Callable[..., Any]]:
     }
 
 
-def without_kernels(
-    table: Mapping[Any, Callable[..., Any]],
-) -> Mapping[Any, Callable[..., Any]]:
+def rules_without_kernels() -> Mapping[Any, Callable[..., Any]]:
     """The rules of what PyTorch has no kernel for. What it has one for stays a call of it, which
     PyTorch computes faster than its parts; expressions take it apart (`tuner.torch.apart`)."""
+    return _without_kernels(_registered())
+
+
+@lru_cache(maxsize=1)
+def _without_kernels(registered: frozenset[tuple[Any, Any]]) -> Mapping[Any, Callable[..., Any]]:
+    table = _rules(registered)
     kept = {overload: rule for overload, rule in table.items() if not _is_kernel(overload)}
     return {**kept, torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward}
 

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from tuner.errors import TunerError
 from tuner.settings import Settings
+from tuner.torch.forks import Inherited, unforked
 
 GRACE_S = 600.0  # beyond the budget: limits are measured, workers start, libraries are linked
 COMMAND = (sys.executable, "-P", "-m", "tuner.app.models.region_process")
@@ -58,6 +59,44 @@ class Making:
         return json.dumps(document).encode() + b"\n", self.graph
 
 
+class _Maker(Inherited):
+    """A process that makes a library, for one context."""
+
+    def __init__(self, command: Sequence[str], errors: BinaryIO | Any) -> None:
+        super().__init__()
+        path = os.pathsep.join(
+            entry for entry in (str(_ROOT), os.environ.get("PYTHONPATH", "")) if entry
+        )
+        with unforked():
+            self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+
+    def __enter__(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process.__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        process, self._process = self._process, None
+        assert process is not None
+        process.__exit__(*raised)
+
+    def after_fork(self) -> None:
+        """Lets go of the pipes, by whose end the process sees that its caller is gone. The objects
+        keep their numbers, and may hold what was not written yet."""
+        if self._process is None:
+            return
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None and not pipe.closed:
+                os.dup2(nothing, pipe.fileno(), inheritable=False)
+        os.close(nothing)
+
+
 def made(
     making: Making,
     note: Callable[[str], object] = lambda text: None,
@@ -71,20 +110,8 @@ def made(
     TuningFailed and OSError.
     """
     limit_s = making.settings.seconds + grace_s
-    path = os.pathsep.join(
-        entry for entry in (str(_ROOT), os.environ.get("PYTHONPATH", "")) if entry
-    )
     overdue = threading.Event()
-    with (
-        tempfile.TemporaryFile() as errors,
-        subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env={**os.environ, "PYTHONPATH": path},
-        ) as process,
-    ):
+    with tempfile.TemporaryFile() as errors, _Maker(command, errors) as process:
         assert process.stdin is not None and process.stdout is not None
 
         def end() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
+
+from tuner.torch.forks import ProcessLock
 
 
 class TunerWarning(UserWarning):
@@ -15,7 +16,7 @@ class Notices:
 
     def __init__(self) -> None:
         self._given: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
 
     def warn(self, kind: str, message: str) -> None:
         """Warns, unless it has for this kind of trouble."""

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
-from torch._dynamo.backends.registry import register_backend
-
 NAME = "tuner"
 _GROUP = "torch_dynamo_backends"
 
@@ -19,4 +17,7 @@ def register(backend: Callable[..., Any]) -> None:
     the package's entry point, and allows no second registration.
     """
     if not entry_points(group=_GROUP, name=NAME):
+        # Loads Dynamo, which an installed package leaves to the first call.
+        from torch._dynamo.backends.registry import register_backend  # noqa: PLC0415
+
         register_backend(backend, name=NAME)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from tuner.torch.forks import ProcessLock
 from tuner.torch.notices import Notices
 from tuner.torch.rebuilding import Function
 
@@ -61,7 +61,7 @@ class ByShape:
         self._varying = [place for place, value in enumerate(inputs) if _varies(value)]
         self._functions: dict[Shapes, Function] = {}
         self._seen: dict[Shapes, int] = {}
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
 
     def __call__(self, *inputs: Any) -> Any:
         shapes = tuple(_shape(inputs[place]) for place in self._varying)

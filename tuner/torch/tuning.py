@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import queue
 import sys
 import threading
@@ -12,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from weakref import ref
 
 import torch
 
@@ -21,6 +21,7 @@ from tuner.settings import Settings
 from tuner.target.detect import parse_target
 from tuner.torch.call import RegionCall
 from tuner.torch.cuda_native import cuda_native
+from tuner.torch.forks import Inherited, ProcessLock
 from tuner.torch.layouts import Layouts
 from tuner.torch.making import Making, made
 from tuner.torch.native import native
@@ -34,22 +35,26 @@ from tuner.torch.rebuilding import Function
 _ON_GPU: Mapping[str, object] = {"target": "cuda", "threads": 1, "numerics": "strict"}
 
 
-class Background:
+class Background(Inherited):
     """A thread that has one library made after the other."""
 
     def __init__(self) -> None:
+        super().__init__()
+        self._lock, self._registered = ProcessLock(), False
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Neither the thread nor its work come through a fork."""
         self._waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._process, self._unfinished = 0, 0
+        self._unfinished = 0
 
     def add(self, work: Callable[[], None]) -> None:
         """Does the work after what was added before. It raises nothing."""
         with self._lock:
-            if self._process != os.getpid():  # neither the thread nor its work come through a fork
-                self._process, self._unfinished, self._thread = os.getpid(), 0, None
-                self._waiting = queue.SimpleQueue()
-                atexit.register(self._leave, os.getpid())
+            if not self._registered:
+                atexit.register(self._leave)
+                self._registered = True
             self._unfinished += 1
             self._waiting.put(work)
             if self._thread is None:
@@ -62,9 +67,9 @@ class Background:
             with self._lock:
                 self._unfinished -= 1
 
-    def _leave(self, process: int) -> None:
+    def _leave(self) -> None:
         """Says at the end of a process what it has not waited for."""
-        if self._unfinished and process == os.getpid():
+        if self._unfinished:
             warnings.warn(
                 f"{self._unfinished} regions were still to be tuned when the process ended; the "
                 f'next one goes on, or waits for them with the mode "tune-now"',
@@ -130,7 +135,19 @@ class RegionSupply:
         elif self.options.tune == "now":
             self._tune(call)
         elif self.options.tune == "background":
-            self.background.add(lambda: self._tune(call))
+            self._tune_later(call)
+
+    def _tune_later(self, call: RegionCall) -> None:
+        """Unless the region is gone by then, as with the model that it is of. It owns its supply,
+        so that what waits holds neither."""
+        ours, its = ref(self), ref(call)
+
+        def work() -> None:
+            supply, waiting = ours(), its()
+            if supply is not None and waiting is not None:
+                supply._tune(waiting)
+
+        self.background.add(work)
 
     def _tune(self, call: RegionCall) -> None:
         making = Making(

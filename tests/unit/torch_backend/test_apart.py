@@ -17,7 +17,7 @@ from tests.support.torch_regions import compile_evaluated, compile_traced, evalu
 from tuner.torch.apart import Apart  # noqa: E402
 from tuner.torch.attention import MOST_SCORES  # noqa: E402
 from tuner.torch.compiling import by_pytorch, compiled  # noqa: E402
-from tuner.torch.decompositions import rules  # noqa: E402
+from tuner.torch.decompositions import rules, rules_without_kernels  # noqa: E402
 from tuner.torch.partition import partition  # noqa: E402
 from tuner.torch.rebuilding import of_pytorch, rebuilt  # noqa: E402
 
@@ -167,6 +167,21 @@ def test_equal_calls_on_a_constant_and_on_a_tensor_are_told_apart() -> None:
     assert not cut.left
     functions = [evaluated(region, of_pytorch(module, region.part))]
     torch.testing.assert_close(rebuilt(module, cut, functions)(x), function(x))
+
+
+def test_rules_are_put_together_once_unless_somebody_adds_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def rule(x: Any, *given: Any) -> Any:
+        return x * 0.5
+
+    celu = torch.ops.aten.celu.default
+    assert rules() is rules() and rules_without_kernels() is rules_without_kernels()
+    assert rules()[celu] is not rule
+    monkeypatch.setitem(torch._decomp.decomposition_table, celu, rule)
+    assert rules()[celu] is rule
+    monkeypatch.undo()
+    assert rules()[celu] is not rule
 
 
 def test_a_graph_without_regions_is_computed_as_without_compilation() -> None:

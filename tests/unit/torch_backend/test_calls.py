@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 from tuner.models.library.region_cache import RaceResult  # noqa: E402
 from tuner.runtime.loader import LibraryError  # noqa: E402
 from tuner.torch.call import RegionCall, raced  # noqa: E402
+from tuner.torch.native import InputRefused  # noqa: E402
 from tuner.torch.notices import Notices, TunerWarning  # noqa: E402
 
 PATH = Path("library.so")
@@ -256,6 +257,31 @@ def test_a_failing_call_is_computed_by_pytorch() -> None:
     with pytest.warns(TunerWarning, match="status 6; PyTorch computes it instead"):
         assert call(torch.ones(3))[0].tolist() == [2.0] * 3
     assert call(torch.ones(3))[0].tolist() == [2.0] * 3 and calls == 1
+
+
+def test_what_a_library_refuses_pytorch_raises_and_the_library_stays() -> None:
+    calls, clock = list[str](), Seconds()
+
+    def pytorch(x: Any) -> Any:
+        if x[0] > 9:
+            raise IndexError("index out of range in self")
+        return clock.eager(x)
+
+    def library(x: Any) -> Any:
+        calls.append("library")
+        if x[0] > 9:
+            raise InputRefused("an index is out of its range")
+        return eager(x)
+
+    call = RegionCall("region_1", pytorch, Given(library), Notices(), clock)
+    for _ in range(2):
+        with pytest.raises(IndexError) as raised:
+            call(torch.full((3,), 10.0))
+        assert raised.value.__context__ is None
+        assert call(torch.ones(3))[0].tolist() == [2.0] * 3
+    calls.clear()
+    call(torch.ones(3))
+    assert calls == ["library"]
 
 
 def test_each_kind_of_trouble_is_warned_of_once() -> None:

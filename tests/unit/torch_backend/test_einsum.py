@@ -12,10 +12,11 @@ torch = pytest.importorskip("torch")
 from tests.support.torch_libraries import region_library  # noqa: E402
 from tuner.errors import UsageError  # noqa: E402
 from tuner.models.library.region_cache import RegionCache  # noqa: E402
-from tuner.torch.einsum import Einsum, _graph, _layouts, _operand  # noqa: E402
+from tuner.torch.einsum import Einsum  # noqa: E402
 from tuner.torch.native import native  # noqa: E402
 from tuner.torch.options import options_from  # noqa: E402
 from tuner.torch.packed_graph import PackedGraph  # noqa: E402
+from tuner.torch.products import _graph, _layouts, _operand  # noqa: E402
 from tuner.torch.tuning import key_of  # noqa: E402
 from tuner.workload.einsum import contraction_of, product_of  # noqa: E402
 

@@ -62,6 +62,37 @@ def test_importing_tuner_loads_no_pytorch() -> None:
     assert run("import tuner, sys; print('torch' in sys.modules)") == "False\n"
 
 
+LOADED = """
+import sys, torch
+before = {*sys.modules}
+import tuner.torch
+new = {*sys.modules} - before
+ours = sorted(name for name in new if name.startswith("tuner"))
+print(len(new - {*ours}), "torch._dynamo" in new, *ours)
+"""
+
+
+@pytest.mark.slow
+def test_importing_the_backend_loads_what_its_name_needs(tmp_path: Path) -> None:
+    """What compiles graphs comes with the first one."""
+    installed = tmp_path / "named-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: named\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text(
+        "[torch_dynamo_backends]\ntuner = tuner.torch:tuner\n"
+    )
+    others, dynamo, *ours = run(LOADED, tmp_path).split()
+    assert dynamo == "False" and int(others) <= 30
+    assert ours == [
+        "tuner",
+        "tuner.torch",
+        "tuner.torch.backend",
+        "tuner.torch.einsum",
+        "tuner.torch.registration",
+        "tuner.version",
+    ]
+
+
 USE = "x = torch.ones(2); print(torch.compile(lambda x: x * 2, backend='tuner')(x).tolist())"
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import subprocess
 import sys
+import threading
 import time
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +134,37 @@ def test_work_behind_a_failure_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path
     while len(calls) < 3 and time.monotonic() < deadline_s:
         time.sleep(0.01)
     assert len(calls) == 3
+
+
+def test_what_waits_is_dropped_with_its_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun, end, calls = threading.Event(), threading.Event(), list[Making]()
+
+    def block(making: Making) -> None:
+        calls.append(making)
+        begun.set()
+        assert end.wait(30)
+        raise TuningFailed("ended")
+
+    monkeypatch.setattr(tuning, "made", block)
+    background, options = Background(), options_from("tune-background", None)
+
+    def region(number: int) -> RegionCall:
+        supply = RegionSupply(double_graph(), Layouts(inputs=(), outputs=()), options, background)
+        call = RegionCall(f"region_{number}", lambda x: (x,), supply, Notices())
+        call(torch.ones(2))
+        return call
+
+    first = region(0)
+    assert begun.wait(30)
+    dropped, last = weakref.ref(region(1)), region(2)
+    gc.collect()
+    assert dropped() is None
+    begun.clear()
+    end.set()
+    assert begun.wait(30) and first is not last
+    assert len(calls) == 2
 
 
 @pytest.mark.slow
