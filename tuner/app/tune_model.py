@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from tuner.export.directory import check_replaceable
 from tuner.export.frameworks import checked_frameworks
 from tuner.export.naming import check_library_name
 from tuner.export.signature import KEY_FILE
-from tuner.models.exported_program import is_exported_program, read_exported
+from tuner.models.exported_program import is_exported_program, program_outputs, read_exported
 from tuner.models.files.input_shapes import InputShapes
 from tuner.models.files.input_values import InputValues
 from tuner.models.graph import Graph
@@ -143,18 +142,9 @@ def _read(
             f"program with the extents it is to have"
         )
     graph = with_a_kernel(source if is_graph else read_exported(source))
-    evaluate = partial(evaluate_outputs, graph) if is_graph else partial(_outputs, source, graph)
+    of_program = partial(program_outputs, source, graph)
+    evaluate = partial(evaluate_outputs, graph) if is_graph else of_program
     return Model(content=packed(graph), shapes={}, graph=graph, evaluate=evaluate)
-
-
-def _outputs(program: Any, graph: Graph, inputs: Sequence[Array]) -> list[Array]:
-    """The program's outputs, in the graph's shapes."""
-    torch = sys.modules["torch"]  # loaded, because the caller made the program with it
-    with torch.no_grad():
-        result = program.module()(*(torch.from_numpy(array.copy()) for array in inputs))
-    tensors = [result] if isinstance(result, torch.Tensor) else list(result)
-    shapes = [graph.tensor(output).shape for output in graph.outputs]
-    return [tensor.numpy().reshape(shape) for tensor, shape in zip(tensors, shapes, strict=True)]
 
 
 def _tuned(

@@ -6,10 +6,11 @@ a confined one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tuner.models.errors import ModelRefused
-from tuner.models.graph import Graph
+from tuner.models.graph import Array, Graph
 from tuner.models.passes.equal_nodes import without_equal
 from tuner.models.passes.fusion import fuse
 
@@ -37,3 +38,17 @@ def read_exported(program: Any) -> Graph:
     from tuner.models.from_torch.reader import graph_of_program  # noqa: PLC0415  # loads torch
 
     return fuse(without_equal(graph_of_program(program)))
+
+
+def program_outputs(program: Any, graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """The program's outputs as PyTorch computes them, in the graph's shapes. Sorts take equal
+    elements in the order of their positions, which PyTorch leaves open."""
+    import torch  # noqa: PLC0415  # loaded by whoever has a program
+
+    from tuner.models.from_torch.stable_order import StableOrder  # noqa: PLC0415  # loads torch
+
+    with torch.no_grad(), StableOrder():
+        result = program.module()(*(torch.from_numpy(array.copy()) for array in inputs))
+    tensors = [result] if isinstance(result, torch.Tensor) else list(result)
+    shapes = [graph.tensor(output).shape for output in graph.outputs]
+    return [tensor.numpy().reshape(shape) for tensor, shape in zip(tensors, shapes, strict=True)]

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
+from tuner.models.from_torch.stable_order import StableOrder
 from tuner.models.library.region_cache import RaceResult
 from tuner.models.reference.accuracy import TOLERANCE, relative_error
 from tuner.runtime.loader import LibraryError
@@ -142,10 +143,12 @@ class RegionCall(Inherited):
         write. Raises LibraryError and OSError where it fails."""
         function, own = self._supply.load(path, self._failed), self._apart(tensors)
         got = function(*own)
-        errors = [_error(a, b) for a, b in zip(got, right, strict=True)]
-        error = max(errors)
-        far = [place for place, each in enumerate(errors) if not each <= self._supply.tolerance]
-        if far and not self._are_rounding(tensors, far, got):
+        far = self._far(got, right)
+        if far:  # but for equal elements, whose order PyTorch leaves open
+            with StableOrder():
+                far = self._far(got, self._eager(*tensors))
+        if far and not self._are_rounding(tensors, [*far], got):
+            error = max(far.values())
             self._supply.discard()
             self._notices.warn(
                 "wrong",
@@ -163,6 +166,11 @@ class RegionCall(Inherited):
             if not self._broken:
                 self._supply.note(last_race)
         return function if last_race.is_faster and not self._broken else self._eager
+
+    def _far(self, got: Any, right: Any) -> dict[int, float]:
+        """The errors beyond the tolerance, by the numbers of the outputs."""
+        errors = enumerate(_error(a, b) for a, b in zip(got, right, strict=True))
+        return {place: error for place, error in errors if not error <= self._supply.tolerance}
 
     def _are_rounding(self, tensors: Sequence[Any], places: Sequence[int], got: Any) -> bool:
         """Whether outputs, by their numbers, have lost to cancellation what they are off by, as

@@ -190,6 +190,21 @@ def test_what_jumps_is_not_rounding() -> None:
     assert call.is_pytorch and supply.discarded == 1
 
 
+def test_a_library_takes_equal_elements_in_the_order_of_positions() -> None:
+    """PyTorch's selections take them in any."""
+    clock, x = Seconds(), (torch.arange(4000) % 7).float()
+
+    def selected(x: Any) -> Any:
+        clock.now_s += 1
+        return tuple(torch.ops.aten.topk.default(x, 2000))
+
+    order = torch.sort(x, stable=True, descending=True)
+    supply = Given(lambda x: tuple(part[:2000] for part in order))
+    call = RegionCall("region_1", selected, supply, Notices(), clock)
+    call(x)
+    assert not call.is_pytorch and supply.discarded == 0
+
+
 def test_a_library_is_tried_on_copies_of_what_it_writes() -> None:
     def library(x: Any, y: Any) -> Any:
         x += y
