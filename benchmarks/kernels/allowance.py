@@ -20,8 +20,8 @@ from tuner.spaces.rewrite.stages import inlined
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.compulsory import least_bytes
+from tuner.workload.dtypes import DTYPE_BYTES
 from tuner.workload.expression import (
-    DTYPE_BYTES,
     Binary,
     Cast,
     Expression,

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.workload.derivative.workload import derivative_of
-from tuner.workload.expression import FLOATS, Expression
+from tuner.workload.dtypes import FLOATS
+from tuner.workload.expression import Expression
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
 from tuner.workload.workload import Workload

@@ -14,7 +14,8 @@ from tuner.runtime.prepack import Prepack
 from tuner.target.target import Target
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.bounded import BoundedExtents
-from tuner.workload.expression import DType, Expression, Fact, Tensor
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Expression, Fact, Tensor
 from tuner.workload.workload import Numerics, Workload
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -20,7 +20,7 @@ from tvm import tirx
 
 from tuner.lowering import float_arithmetic
 from tuner.spaces.program.program import MathFunctions
-from tuner.workload.expression import UNSIGNED
+from tuner.workload.dtypes import UNSIGNED
 
 LOG2_E = 1 / math.log(2)
 # ln 2 in two parts (Cody & Waite): the first has 9 significant bits, so that its

@@ -17,8 +17,8 @@ from tuner.lowering.indices import mistakable, without_cancelled
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import Block, MathFunctions
 from tuner.spaces.rewrite.access import in_bounds_condition
+from tuner.workload.dtypes import UNSIGNED
 from tuner.workload.expression import (
-    UNSIGNED,
     Binary,
     BinaryOp,
     Bitcast,

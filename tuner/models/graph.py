@@ -25,7 +25,8 @@ from tuner.models.nodes import (
 from tuner.workload.bounded import BoundedExtents
 from tuner.workload.bounds import check_bounds
 from tuner.workload.budgets import check_budgets
-from tuner.workload.expression import DType, Expression, Stage, Tensor, Within, reads
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Expression, Stage, Tensor, Within, reads
 from tuner.workload.facts import fact_error
 from tuner.workload.structure import check_structure
 

@@ -18,7 +18,8 @@ from tuner.models.errors import ModelRefused
 from tuner.models.graph import Array, Graph, check_graph
 from tuner.models.nodes import Branch, Node, Scan, Side, State, Window
 from tuner.workload.bounded import bounded_from
-from tuner.workload.expression import DTYPE_BYTES, DType, Expression, Tensor, Within
+from tuner.workload.dtypes import DTYPE_BYTES, DType
+from tuner.workload.expression import Expression, Tensor, Within
 from tuner.workload.tree import expression_document, expression_from
 
 SCHEMA = 1

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
-from tuner.workload.expression import DTYPE_BYTES, Expression, Tensor
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Expression, Tensor
 
 NO_LIMIT = 1 << 48  # iterations of a scan that only its condition ends
 _ASSUMED = 8  # iterations of a scan that a condition ends, at most

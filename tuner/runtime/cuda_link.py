@@ -25,7 +25,8 @@ from tuner.runtime.cuda_module import (
 from tuner.runtime.link import IDENTIFIER, system_toolchain
 from tuner.runtime.toolchain import LinkError, Toolchain
 from tuner.runtime.wrapper import C_TYPES
-from tuner.workload.expression import DTYPE_BYTES, Tensor
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Tensor
 
 SOURCE = "tuner_cuda.c"
 HEADERS = ("tuner_cuda.h", "tuner_cuda_driver.h", "tuner_cuda_internal.h")

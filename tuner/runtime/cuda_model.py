@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from tuner.runtime.cuda_module import CudaModule, CudaModuleError, nbytes, unpacked
-from tuner.workload.expression import DType, Tensor
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Tensor
 
 ALIGNMENT = 256  # bytes, of every buffer in the model's memory; what the driver's own have
 _MAGIC = b"tuner-cuda-model-1\n"

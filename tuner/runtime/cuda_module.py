@@ -11,7 +11,8 @@ from math import prod
 from typing import Any
 
 from tuner.errors import TunerError
-from tuner.workload.expression import DTYPE_BYTES, Tensor
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Tensor
 
 _MAGIC = b"tuner-cuda-1\n"
 # CUtensorMapDataType of cuda.h, of the dtypes that kernels copy in boxes.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import packed
 from tuner.models.reference.accuracy import tolerance_of
-from tuner.workload.expression import DType
+from tuner.workload.dtypes import DType
 
 
 @dataclass(frozen=True, kw_only=True)

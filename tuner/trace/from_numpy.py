@@ -25,7 +25,8 @@ from tuner.models.operators.values import Value
 from tuner.trace.binding import Binding, Result, dense_strides
 from tuner.trace.layout import dtype_named, stored_input
 from tuner.trace.record import Argument, TracedCall
-from tuner.workload.expression import DType, Reducer
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Reducer
 
 _SMALL = 8  # greatest integers that are constants, as the recorder distinguishes them
 _FAULTS = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, WorkloadError)

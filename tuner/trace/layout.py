@@ -10,7 +10,7 @@ from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.movement import transpose
 from tuner.models.operators.values import Value
 from tuner.trace.record import Argument
-from tuner.workload.expression import DType
+from tuner.workload.dtypes import DType
 
 
 def order_in_memory(shape: Sequence[int], strides: Sequence[int] | None) -> list[int]:

@@ -14,15 +14,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from tuner.workload.dtypes import UNSIGNED, ByteFloat, DType
 from tuner.workload.expression import (
-    UNSIGNED,
     Binary,
     BinaryOp,
     Bitcast,
-    ByteFloat,
     Cast,
     Const,
-    DType,
     Read,
     Scalar,
     Select,

@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.workload.expression import UNSIGNED, Bitcast, ByteFloat
+from tuner.workload.dtypes import UNSIGNED, ByteFloat
+from tuner.workload.expression import Bitcast
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:

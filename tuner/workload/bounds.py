@@ -11,15 +11,12 @@ from functools import reduce
 
 from tuner.errors import WorkloadError
 from tuner.workload.affine import Affine, Domain, affine, value_range
+from tuner.workload.dtypes import INTEGER_RANGES, UNSIGNED, ByteFloat, DType
 from tuner.workload.expression import (
-    INTEGER_RANGES,
-    UNSIGNED,
     Binary,
     Bitcast,
-    ByteFloat,
     Cast,
     Const,
-    DType,
     Expression,
     Read,
     Scalar,

@@ -19,8 +19,8 @@ from math import expm1, log1p, prod
 
 from tuner.workload.affine import affine, linear
 from tuner.workload.bounds import is_inside
+from tuner.workload.dtypes import DTYPE_BYTES
 from tuner.workload.expression import (
-    DTYPE_BYTES,
     Binary,
     Expression,
     Read,

@@ -13,13 +13,13 @@ import numpy as np
 
 from tuner.workload.arrays import carrier, numpy_dtype, of_bits
 from tuner.workload.blas_products import product_by_blas
+from tuner.workload.dtypes import DType
 from tuner.workload.dual import Dual, Tensors, finite_size, size_of
 from tuner.workload.expression import (
     Binary,
     Bitcast,
     Cast,
     Const,
-    DType,
     RaggedRange,
     Read,
     Reducer,

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.workload.expression import INTEGER_RANGES, Splits, Tensor, Within
+from tuner.workload.dtypes import INTEGER_RANGES
+from tuner.workload.expression import Splits, Tensor, Within
 
 FACT_DTYPES = ("int32", "int64")  # of inputs that facts are stated of
 _BAND = 1 / 64  # deviation from the diagonal, as a share of its length

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from tuner.errors import UsageError
 from tuner.workload import facts
 from tuner.workload.arrays import numpy_dtype
+from tuner.workload.dtypes import ByteFloat
 from tuner.workload.expression import (
     Binary,
     Bitcast,
-    ByteFloat,
     Cast,
     Const,
     Expression,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner.workload.expression import INTEGER_RANGES
+from tuner.workload.dtypes import INTEGER_RANGES
 
 
 @dataclass(frozen=True, slots=True)

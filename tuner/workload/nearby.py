@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tuner.errors import WorkloadError
 from tuner.workload.catalogue import operator
-from tuner.workload.expression import DTYPE_BYTES
+from tuner.workload.dtypes import DTYPE_BYTES
 from tuner.workload.spec import workload_from_params
 from tuner.workload.workload import Workload
 

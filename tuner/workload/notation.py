@@ -13,7 +13,8 @@ from lark import Token, Tree
 
 from tuner.errors import WorkloadError
 from tuner.workload.budgets import BUDGETS, check_budgets
-from tuner.workload.expression import DTYPE_NAMES, Expression, Stage, Tensor, reads
+from tuner.workload.dtypes import DTYPE_NAMES
+from tuner.workload.expression import Expression, Stage, Tensor, reads
 from tuner.workload.grammar import Node, fail, parse_tree, suggestion
 from tuner.workload.ragged_notation import declared_fact, is_fact
 from tuner.workload.right_hand_sides import FUNCTIONS, TermBuilder

@@ -12,19 +12,21 @@ from collections.abc import Mapping
 
 from tuner.errors import WorkloadError
 from tuner.workload.bounds import infer_extents
-from tuner.workload.expression import (
+from tuner.workload.dtypes import (
     BYTE_FLOAT_NAMES,
     COMPUTED_IN,
     DTYPE_NAMES,
     FLOATS,
     INTEGERS,
+    ByteFloat,
+    DType,
+)
+from tuner.workload.expression import (
     Axis,
     Binary,
     Bitcast,
-    ByteFloat,
     Cast,
     Const,
-    DType,
     Expression,
     Fact,
     Read,

@@ -6,17 +6,8 @@ and modulo by constants, minima, maxima and choices.
 
 from __future__ import annotations
 
-from tuner.workload.expression import (
-    INTEGERS,
-    Binary,
-    Cast,
-    Const,
-    Read,
-    Scalar,
-    Select,
-    Unary,
-    Var,
-)
+from tuner.workload.dtypes import INTEGERS
+from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Unary, Var
 from tuner.workload.grammar import Node, fail
 from tuner.workload.scalar_operators import BINARY_OPERATORS
 

@@ -8,11 +8,11 @@ from typing import cast, get_args
 
 from lark import Token, Tree
 
+from tuner.workload.dtypes import DType
 from tuner.workload.expression import (
     Binary,
     Cast,
     Const,
-    DType,
     Fact,
     Lengths,
     Read,

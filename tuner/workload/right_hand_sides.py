@@ -13,19 +13,21 @@ from typing import cast
 
 from lark import Token, Tree
 
-from tuner.workload.expression import (
+from tuner.workload.dtypes import (
     BYTE_FLOAT_NAMES,
     COMPUTED_IN,
     DTYPE_BYTES,
     DTYPE_NAMES,
     FLOATS,
     INTEGERS,
+    DType,
+)
+from tuner.workload.expression import (
     Binary,
     BinaryOp,
     Bitcast,
     Cast,
     Const,
-    DType,
     Read,
     Scalar,
     Select,

@@ -19,7 +19,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.workload.expression import INTEGER_RANGES, BinaryOp, Const, DType, Reducer, UnaryOp
+from tuner.workload.dtypes import INTEGER_RANGES, DType
+from tuner.workload.expression import BinaryOp, Const, Reducer, UnaryOp
 from tuner.workload.intervals import ANY, BOOL, Interval
 
 Array: TypeAlias = NDArray[Any]

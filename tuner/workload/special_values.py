@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.workload.dtypes import INTEGER_RANGES
 from tuner.workload.expression import (
-    INTEGER_RANGES,
     Binary,
     Cast,
     Expression,

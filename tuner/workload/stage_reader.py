@@ -16,14 +16,11 @@ from tuner.workload.bounds import (
     without_redundant_padding,
 )
 from tuner.workload.budgets import BUDGETS
+from tuner.workload.dtypes import COMPUTED_IN, FLOATS, INTEGERS, DType
 from tuner.workload.expression import (
-    COMPUTED_IN,
-    FLOATS,
-    INTEGERS,
     Axis,
     Binary,
     Const,
-    DType,
     Read,
     Reducer,
     Scalar,

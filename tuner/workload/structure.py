@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from tuner.errors import WorkloadError
-from tuner.workload.expression import (
-    DTYPE_BYTES,
-    Bitcast,
-    Expression,
-    Read,
-    Stage,
-    Tensor,
-    Var,
-    walk,
-)
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Bitcast, Expression, Read, Stage, Tensor, Var, walk
 from tuner.workload.facts import fact_error
 
 

@@ -13,16 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from lark import Token
 
-from tuner.workload.expression import (
-    FLOATS,
-    INTEGER_RANGES,
-    INTEGERS,
-    BinaryOp,
-    Cast,
-    Const,
-    DType,
-    Scalar,
-)
+from tuner.workload.dtypes import FLOATS, INTEGER_RANGES, INTEGERS, DType
+from tuner.workload.expression import BinaryOp, Cast, Const, Scalar
 from tuner.workload.grammar import Node, fail
 
 LITERAL_INT, LITERAL_REAL = "integer literal", "real literal"

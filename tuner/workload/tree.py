@@ -10,15 +10,14 @@ from collections.abc import Mapping
 from typing import TypeAlias, cast, get_args
 
 from tuner.errors import WorkloadError
+from tuner.workload.dtypes import ByteFloat, DType
 from tuner.workload.expression import (
     Axis,
     Binary,
     BinaryOp,
     Bitcast,
-    ByteFloat,
     Cast,
     Const,
-    DType,
     Expression,
     Fact,
     Lengths,

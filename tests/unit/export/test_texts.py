@@ -23,7 +23,7 @@ from tuner.export.library import export_library
 from tuner.export.manifest import function_entry
 from tuner.export.naming import named
 from tuner.runtime.toolchain import Toolchain
-from tuner.workload.expression import DTYPE_BYTES
+from tuner.workload.dtypes import DTYPE_BYTES
 from tuner.workload.spec import parse_spec
 
 Make = Callable[..., ExportKernel]

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from tuner.lowering.module import module
 from tuner.spaces.program.program import Block, Program
-from tuner.workload.expression import Axis, Cast, DType, Read, Tensor, Unary, UnaryOp, Var
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Axis, Cast, Read, Tensor, Unary, UnaryOp, Var
 
 ULP_LIMIT = 4
 

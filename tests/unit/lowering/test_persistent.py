@@ -30,13 +30,13 @@ from tuner.spaces.program.epilogues import (
 )
 from tuner.spaces.program.program import Specialize
 from tuner.spaces.program.specialized import without_specialized
+from tuner.workload.dtypes import DType
 from tuner.workload.expression import (
     Axis,
     Binary,
     BinaryOp,
     Cast,
     Const,
-    DType,
     Read,
     Scalar,
     Select,

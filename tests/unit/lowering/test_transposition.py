@@ -17,7 +17,8 @@ from tuner.spaces.by_target import space_of
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.marks import TransposeInRegisters
 from tuner.spaces.program.program import Block, Program
-from tuner.workload.expression import Axis, DType, Read, Tensor, Var
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Axis, Read, Tensor, Var
 from tuner.workload.spec import parse_spec
 
 

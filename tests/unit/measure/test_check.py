@@ -15,7 +15,7 @@ from tests.support.hostile_kernels import addition
 from tuner.measure.buffers import GuardedBuffer, guarded, guarded_copy
 from tuner.measure.check import Array, Case, WrongAnswer, check_case, check_output, errors
 from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
-from tuner.workload.expression import DType
+from tuner.workload.dtypes import DType
 from tuner.workload.spec import parse_spec
 
 

@@ -8,7 +8,8 @@ import pytest
 from tests.support.graph_values import graph_outputs
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.pooling import max_pool, window
-from tuner.workload.expression import INTEGER_RANGES, DType, Read, walk
+from tuner.workload.dtypes import INTEGER_RANGES, DType
+from tuner.workload.expression import Read, walk
 
 
 @pytest.mark.parametrize("dtype", ["float32", *INTEGER_RANGES])

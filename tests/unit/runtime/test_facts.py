@@ -17,7 +17,8 @@ from tests.support.targets import host_target
 from tuner.runtime.link import Function, link
 from tuner.runtime.loader import Library, LibraryError, aligned_empty
 from tuner.runtime.toolchain import Toolchain
-from tuner.workload.expression import DType, Splits, Tensor, Within
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Splits, Tensor, Within
 
 LENGTH, STOP, START = 37, 100, 3  # longer than two of the check's blocks, and no multiple
 LONG = 40_003  # so many that threads share the check, in parts that end within

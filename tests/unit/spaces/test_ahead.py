@@ -24,16 +24,8 @@ from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.program.program import Block
 from tuner.spaces.program.tiles import constant
 from tuner.workload.affine import value_range
-from tuner.workload.expression import (
-    DTYPE_BYTES,
-    Axis,
-    Binary,
-    Scalar,
-    Var,
-    reads,
-    substitute,
-    walk,
-)
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis, Binary, Scalar, Var, reads, substitute, walk
 from tuner.workload.spec import parse_spec
 
 # So little that the second cache holds nothing of what tests can compute; as many lanes

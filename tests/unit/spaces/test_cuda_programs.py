@@ -23,7 +23,8 @@ from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import Bind, ComputeAt, Pipeline, Program, StorageAlign
 from tuner.spaces.rewrite.patches import patch_lengths
 from tuner.target.cuda import STATIC_SHARED_BYTES, cuda_target
-from tuner.workload.expression import DTYPE_BYTES, Axis
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec, workload_from_notation

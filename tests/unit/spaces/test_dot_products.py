@@ -12,7 +12,8 @@ from tuner.spaces.rewrite.dot_products import (
     split_reduction,
     split_window,
 )
-from tuner.workload.expression import Const, DType, Select, Stage, walk
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Const, Select, Stage, walk
 from tuner.workload.spec import parse_spec, workload_from_notation
 
 

@@ -18,7 +18,8 @@ from tests.support.torch_expressions import computed  # noqa: E402
 from tuner.errors import WorkloadError  # noqa: E402
 from tuner.workload.catalogue import CATALOGUE  # noqa: E402
 from tuner.workload.derivative.workload import derivative_of  # noqa: E402
-from tuner.workload.expression import FLOATS, Expression  # noqa: E402
+from tuner.workload.dtypes import FLOATS  # noqa: E402
+from tuner.workload.expression import Expression  # noqa: E402
 from tuner.workload.operator import Operator  # noqa: E402
 from tuner.workload.reference import evaluate  # noqa: E402
 from tuner.workload.spec import parse_spec, workload_from_params  # noqa: E402

@@ -13,7 +13,7 @@ import pytest
 import tuner
 from tuner.errors import WorkloadError
 from tuner.workload.budgets import BUDGETS
-from tuner.workload.expression import DTYPE_NAMES
+from tuner.workload.dtypes import DTYPE_NAMES
 from tuner.workload.grammar import MAX_DEPTH, MAX_TERMS, MAX_TEXT_BYTES, MAX_TOKENS
 from tuner.workload.handbook import page
 from tuner.workload.notation import parse

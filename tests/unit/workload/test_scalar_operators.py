@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tuner.workload.arrays import numpy_dtype
-from tuner.workload.expression import BinaryOp, DType, Reducer, UnaryOp
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import BinaryOp, Reducer, UnaryOp
 from tuner.workload.intervals import ANY, Interval
 from tuner.workload.scalar_operators import (
     BINARY_OPERATORS,

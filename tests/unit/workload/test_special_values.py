@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tuner.workload.expression import INTEGER_RANGES
+from tuner.workload.dtypes import INTEGER_RANGES
 from tuner.workload.inputs import make_inputs
 from tuner.workload.notation import parse
 from tuner.workload.reference import evaluate

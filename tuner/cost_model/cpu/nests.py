@@ -39,7 +39,8 @@ from tuner.spaces.rewrite.access import Access
 from tuner.spaces.rewrite.predicates import term_operations
 from tuner.spaces.rewrite.stages import approximated_functions
 from tuner.target.isa import IsaDescription
-from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Stage, walk
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis, Binary, Stage, walk
 
 # The order in which features have them.
 COPIES = (CopyMode.NONE, CopyMode.PAD, CopyMode.PACK, CopyMode.PACK_ROOT, CopyMode.PAD_PARTS)

@@ -14,7 +14,7 @@ from tuner.cost_model.cpu.axes import Ints, NestAxes
 from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.rewrite.access import Access
 from tuner.workload.affine import linear
-from tuner.workload.expression import DTYPE_BYTES
+from tuner.workload.dtypes import DTYPE_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)

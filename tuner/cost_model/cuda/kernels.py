@@ -13,7 +13,8 @@ from math import prod
 from tuner.cost_model.cuda.rates import GpuRates
 from tuner.spaces.rewrite.algorithm import Algorithm
 from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup
-from tuner.workload.expression import DTYPE_BYTES, Stage, reads
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Stage, reads
 
 
 def least_seconds(

@@ -32,7 +32,8 @@ from tuner.spaces.rewrite.algorithm import Algorithm
 from tuner.spaces.rewrite.groups import RowGroup, TileGroup
 from tuner.target.cuda import REGISTERS_PER_BLOCK
 from tuner.target.target import Target
-from tuner.workload.expression import DTYPE_BYTES, reads
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import reads
 
 Floats = NDArray[np.float64]
 Units = Mapping[str, float]  # of terms by name; of others none

@@ -20,7 +20,8 @@ from tuner.spaces.program.persistent import (
     WARPGROUP,
     Matrix,
 )
-from tuner.workload.expression import DTYPE_BYTES, Tensor
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Tensor
 
 PIECE_BYTES = 16  # of a row, that one copy brings
 PIECES = ROW_BYTES // PIECE_BYTES

@@ -16,7 +16,7 @@ from tuner.spaces.program.persistent import (
     STRIPS,
     PersistentProduct,
 )
-from tuner.workload.expression import DTYPE_BYTES
+from tuner.workload.dtypes import DTYPE_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,13 +23,11 @@ from tuner.lowering.scalars import identity
 from tuner.spaces.rewrite.stages import inlined
 from tuner.workload.bounds import check_bounds, without_redundant_padding
 from tuner.workload.budgets import BUDGETS
+from tuner.workload.dtypes import COMPUTED_IN, FLOATS, DType
 from tuner.workload.expression import (
-    COMPUTED_IN,
-    FLOATS,
     Axis,
     Cast,
     Const,
-    DType,
     Expression,
     Read,
     Reducer,

@@ -17,15 +17,11 @@ from tuner.lowering.indices import tidy
 from tuner.workload.affine import affine, value_range
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.bounds import is_inside, without_redundant_padding
+from tuner.workload.dtypes import COMPUTED_IN, FLOATS, INTEGER_RANGES, INTEGERS, DType
 from tuner.workload.expression import (
-    COMPUTED_IN,
-    FLOATS,
-    INTEGER_RANGES,
-    INTEGERS,
     Binary,
     Cast,
     Const,
-    DType,
     Expression,
     Read,
     Scalar,

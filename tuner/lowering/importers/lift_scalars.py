@@ -19,17 +19,13 @@ from tvm.sym import Analyzer
 
 from tuner.errors import UsageError
 from tuner.workload.affine import value_range
+from tuner.workload.dtypes import COMPUTED_IN, DTYPE_BYTES, FLOATS, INTEGERS, DType
 from tuner.workload.expression import (
-    COMPUTED_IN,
-    DTYPE_BYTES,
-    FLOATS,
-    INTEGERS,
     Binary,
     BinaryOp,
     Bitcast,
     Cast,
     Const,
-    DType,
     Read,
     Scalar,
     Select,

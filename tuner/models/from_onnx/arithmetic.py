@@ -24,11 +24,8 @@ from tuner.models.operators.movement import broadcast_shape, reshape
 from tuner.models.operators.scalars import Elem, bitwise, maximum, minimum, unary, where
 from tuner.models.operators.values import Clipped, Value, Written
 from tuner.models.operators.zeros import is_never_negative_zero
-from tuner.workload.expression import (
-    FLOATS,
-    BinaryOp,
-    UnaryOp,
-)
+from tuner.workload.dtypes import FLOATS
+from tuner.workload.expression import BinaryOp, UnaryOp
 
 
 def each(function: Callable[..., Elem]) -> Convert:

@@ -17,10 +17,8 @@ from tuner.models.operators.extents import counted, masked, same_count, whole
 from tuner.models.operators.movement import along
 from tuner.models.operators.scalars import Elem, cast_to, where
 from tuner.models.operators.values import Value
-from tuner.workload.expression import (
-    FLOATS,
-    Reducer,
-)
+from tuner.workload.dtypes import FLOATS
+from tuner.workload.expression import Reducer
 
 Rule = Callable[[Node, Convert], Results]
 Axes = Mapping[int, int]  # a dimension of an input -> that of the result

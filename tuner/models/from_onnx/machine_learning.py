@@ -19,7 +19,7 @@ from tuner.models.operators.movement import along, concatenate, pad, reshape
 from tuner.models.operators.reduction import reduce
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, maximum, unary, where
 from tuner.models.operators.values import Value
-from tuner.workload.expression import FLOATS
+from tuner.workload.dtypes import FLOATS
 
 _MOST_KEYS = 1 << 16  # of a LabelEncoder, each of which is compared with each element
 

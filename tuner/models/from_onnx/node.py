@@ -18,7 +18,7 @@ from tuner.models.operators.movement import reshape
 from tuner.models.operators.scalars import Elem, cast_to
 from tuner.models.operators.stacks import Items
 from tuner.models.operators.values import Value
-from tuner.workload.expression import DTYPE_BYTES, DType
+from tuner.workload.dtypes import DTYPE_BYTES, DType
 
 Results = Value | Sequence[Value | None]  # None for one that is left out
 

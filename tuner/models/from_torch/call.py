@@ -10,7 +10,7 @@ from tuner.models.errors import ModelRefused
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.elementwise import cast as cast_value
 from tuner.models.operators.values import Value
-from tuner.workload.expression import DTYPE_BYTES, DType
+from tuner.workload.dtypes import DTYPE_BYTES, DType
 
 Results = Value | Sequence[Value | None]
 

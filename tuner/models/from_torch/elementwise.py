@@ -11,14 +11,8 @@ from tuner.models.operators import elementwise as maps
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.scalars import Elem, bitwise, maximum, minimum, unary, where
 from tuner.models.operators.values import Value
-from tuner.workload.expression import (
-    DTYPE_BYTES,
-    FLOATS,
-    Binary,
-    BinaryOp,
-    DType,
-    UnaryOp,
-)
+from tuner.workload.dtypes import DTYPE_BYTES, FLOATS, DType
+from tuner.workload.expression import Binary, BinaryOp, UnaryOp
 
 
 def each(function: Callable[[Elem], Elem]) -> Convert:

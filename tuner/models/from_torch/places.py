@@ -23,10 +23,8 @@ from tuner.models.operators import (
 from tuner.models.operators.elementwise import cast, elementwise
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, unary, where
 from tuner.models.operators.values import Value
-from tuner.workload.expression import (
-    FLOATS,
-    Reducer,
-)
+from tuner.workload.dtypes import FLOATS
+from tuner.workload.expression import Reducer
 
 _INTERPOLATIONS: tuple[sampling.Interpolation, ...] = ("linear", "nearest", "cubic")
 _PADDINGS: tuple[sampling.Padding, ...] = ("zeros", "border", "reflection")

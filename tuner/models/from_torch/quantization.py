@@ -17,7 +17,7 @@ from tuner.models.operators.elementwise import cast, elementwise
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.scalars import Elem, clamp, unary, where
 from tuner.models.operators.values import Value
-from tuner.workload.expression import INTEGER_RANGES, DType
+from tuner.workload.dtypes import INTEGER_RANGES, DType
 
 _LIBRARY = "quantized_decomposed"
 # Of constants these are not computed ahead: products want the integers.

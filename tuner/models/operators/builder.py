@@ -21,10 +21,9 @@ from tuner.models.operators.formats import FORMATS
 from tuner.models.operators.stages import Body, Points, foldable, widened
 from tuner.models.operators.values import COMPARED_BYTES, Value
 from tuner.workload.arrays import numpy_dtype
+from tuner.workload.dtypes import DTYPE_BYTES, DType
 from tuner.workload.expression import (
-    DTYPE_BYTES,
     Const,
-    DType,
     Expression,
     Reducer,
     Scalar,

@@ -8,7 +8,7 @@ from math import prod
 from tuner.models.operators.movement import broadcast_shape, expand, flip, reshape, transpose
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, where
 from tuner.models.operators.values import Value
-from tuner.workload.expression import DType
+from tuner.workload.dtypes import DType
 
 _CHANNELS_LAST_FROM = 8  # input channels from which a copy in that order pays
 

@@ -22,13 +22,8 @@ from tuner.models.operators.scalars import (
 )
 from tuner.models.operators.scalars import bitcast as bitcast_of
 from tuner.models.operators.values import Value
-from tuner.workload.expression import (
-    DTYPE_BYTES,
-    FLOATS,
-    INTEGER_RANGES,
-    DType,
-    Unary,
-)
+from tuner.workload.dtypes import DTYPE_BYTES, FLOATS, INTEGER_RANGES, DType
+from tuner.workload.expression import Unary
 
 Function = Callable[..., Elem]
 

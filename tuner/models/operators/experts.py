@@ -6,7 +6,7 @@ from tuner.models.operators.elementwise import cast
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, unary, where
 from tuner.models.operators.values import Value
-from tuner.workload.expression import DType
+from tuner.workload.dtypes import DType
 
 
 def histogram(x: Value, bins: int, low: float, high: float) -> Value:

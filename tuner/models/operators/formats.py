@@ -24,11 +24,8 @@ from tuner.models.operators.scalars import (
     unary,
     where,
 )
-from tuner.workload.expression import (
-    FLOATS,
-    DType,
-    Unary,
-)
+from tuner.workload.dtypes import FLOATS, DType
+from tuner.workload.expression import Unary
 
 Array = NDArray[Any]
 

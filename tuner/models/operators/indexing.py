@@ -20,7 +20,8 @@ from tuner.models.operators.scalars import (
     where,
 )
 from tuner.models.operators.values import Value
-from tuner.workload.expression import INTEGER_RANGES, DType, Reducer, Var, walk
+from tuner.workload.dtypes import INTEGER_RANGES, DType
+from tuner.workload.expression import Reducer, Var, walk
 from tuner.workload.scalar_operators import identity
 
 

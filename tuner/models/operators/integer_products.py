@@ -20,7 +20,7 @@ from tuner.models.operators.quantization import known, parameter, per_axis
 from tuner.models.operators.reduction import reduce
 from tuner.models.operators.scalars import Elem, cast_to
 from tuner.models.operators.values import Integers, Scaled, Value
-from tuner.workload.expression import DType
+from tuner.workload.dtypes import DType
 
 LONGEST = 2**31 // (255 * 255)  # reduction of which no sum of products leaves int32
 EXACT = 1 << 24  # to which float32 holds every integer

@@ -23,7 +23,7 @@ from tuner.models.operators.scalars import (
     where,
 )
 from tuner.models.operators.values import Value
-from tuner.workload.expression import FLOATS
+from tuner.workload.dtypes import FLOATS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,8 @@ from tuner.models.operators.movement import reshape
 from tuner.models.operators.reduction import reduce
 from tuner.models.operators.scalars import Elem, cast_to, clamp, maximum, minimum, unary, where
 from tuner.models.operators.values import Clipped, Integers, Scaled, Value
-from tuner.workload.expression import (
-    FLOATS,
-    INTEGER_RANGES,
-    DType,
-    UnaryOp,
-)
+from tuner.workload.dtypes import FLOATS, INTEGER_RANGES, DType
+from tuner.workload.expression import UnaryOp
 
 # The operator that gives the nearest number of a dtype.
 _NEAREST: Mapping[DType, UnaryOp] = {

@@ -20,12 +20,8 @@ from tuner.models.operators.scalars import (
     where,
 )
 from tuner.models.operators.values import Value
-from tuner.workload.expression import (
-    FLOATS,
-    INTEGER_RANGES,
-    DType,
-    Reducer,
-)
+from tuner.workload.dtypes import FLOATS, INTEGER_RANGES, DType
+from tuner.workload.expression import Reducer
 
 _LONG_ROW = 256  # elements, above which prefixes are computed in blocks
 _SORTED = 1024  # elements of a row that are compared with each other

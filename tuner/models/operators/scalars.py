@@ -10,16 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Union, cast
 
+from tuner.workload.dtypes import COMPUTED_IN, FLOATS, INTEGER_RANGES, DType
 from tuner.workload.expression import (
-    COMPUTED_IN,
-    FLOATS,
-    INTEGER_RANGES,
     Binary,
     BinaryOp,
     Bitcast,
     Cast,
     Const,
-    DType,
     Scalar,
     Select,
     Unary,

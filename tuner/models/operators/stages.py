@@ -8,11 +8,10 @@ from math import prod
 
 from tuner.models.operators.scalars import Elem, constant, iterator
 from tuner.workload.bounds import without_redundant_padding
+from tuner.workload.dtypes import COMPUTED_IN, DType
 from tuner.workload.expression import (
-    COMPUTED_IN,
     Axis,
     Cast,
-    DType,
     Expression,
     Read,
     Reducer,

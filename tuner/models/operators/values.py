@@ -16,19 +16,8 @@ import numpy as np
 from tuner.models.graph import Array
 from tuner.models.operators.formats import Format
 from tuner.models.operators.scalars import Elem, Operand, clamp, constant, index, iterator, literal
-from tuner.workload.expression import (
-    COMPUTED_IN,
-    FLOATS,
-    Binary,
-    Cast,
-    Const,
-    DType,
-    Read,
-    Scalar,
-    Unary,
-    Var,
-    substitute,
-)
+from tuner.workload.dtypes import COMPUTED_IN, FLOATS, DType
+from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Unary, Var, substitute
 
 if TYPE_CHECKING:
     from tuner.models.operators.builder import GraphBuilder

@@ -7,16 +7,8 @@ import numpy as np
 from tuner.models.graph import Array
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.values import Value
-from tuner.workload.expression import (
-    FLOATS,
-    Binary,
-    Cast,
-    Const,
-    Read,
-    Scalar,
-    Select,
-    Unary,
-)
+from tuner.workload.dtypes import FLOATS
+from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Unary
 
 _WIDE = ("float32", "float64")  # rounded to others, what is not -0 may become that
 _DEPTH = 32  # of scalars and stages that are looked into

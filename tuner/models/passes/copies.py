@@ -6,16 +6,8 @@ from dataclasses import replace
 from math import prod
 
 from tuner.models.graph import Graph
-from tuner.workload.expression import (
-    COMPUTED_IN,
-    Axis,
-    Cast,
-    Expression,
-    Read,
-    Scalar,
-    Stage,
-    Var,
-)
+from tuner.workload.dtypes import COMPUTED_IN
+from tuner.workload.expression import Axis, Cast, Expression, Read, Scalar, Stage, Var
 
 
 def with_a_kernel(graph: Graph) -> Graph:

@@ -15,8 +15,8 @@ from tuner.models.graph import Graph
 from tuner.models.nodes import Node, Scan, Window, reads_of
 from tuner.models.passes.joints import is_map
 from tuner.spaces.rewrite.stages import fresh_name
+from tuner.workload.dtypes import DTYPE_BYTES
 from tuner.workload.expression import (
-    DTYPE_BYTES,
     Axis,
     Const,
     Expression,

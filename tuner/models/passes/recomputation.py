@@ -23,15 +23,8 @@ from tuner.models.passes.joints import (
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.algorithm import simplified
 from tuner.spaces.rewrite.stages import is_expensive
-from tuner.workload.expression import (
-    DTYPE_BYTES,
-    Binary,
-    Expression,
-    Stage,
-    arithmetic,
-    reads,
-    walk,
-)
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Binary, Expression, Stage, arithmetic, reads, walk
 
 # Operations on an element that are repeated: about what reading it from the third cache takes.
 MOST_OPERATIONS = 8

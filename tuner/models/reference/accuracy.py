@@ -13,15 +13,8 @@ import numpy as np
 from tuner.models.arrays import Array
 from tuner.models.graph import Graph
 from tuner.models.nodes import Node, every_node, reads_of
-from tuner.workload.expression import (
-    INTEGER_RANGES,
-    Cast,
-    Const,
-    Expression,
-    Read,
-    Scalar,
-    walk,
-)
+from tuner.workload.dtypes import INTEGER_RANGES
+from tuner.workload.expression import Cast, Const, Expression, Read, Scalar, walk
 from tuner.workload.reference import SUM_FACTOR, UNIT_ROUNDOFF
 
 TOLERANCE = 1e-4  # of a model that stores nothing in less than float32

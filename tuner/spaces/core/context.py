@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tuner.target.architectures.table import isa_of
 from tuner.target.isa import IsaDescription
 from tuner.target.target import Target
-from tuner.workload.expression import DType
+from tuner.workload.dtypes import DType
 from tuner.workload.workload import Numerics
 
 

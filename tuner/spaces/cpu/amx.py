@@ -27,7 +27,8 @@ from tuner.spaces.rewrite.dot_products import factors, shared_axes, split_reduct
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.architectures.x86_64.instructions import AMX
 from tuner.target.isa import MatrixUnit
-from tuner.workload.expression import DTYPE_BYTES, Axis, Read, Stage
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis, Read, Stage
 
 # Steps in a block of the reduction: of 4 KiB for two by two registers.
 STEPS = (8, 16, 32, 64, 128)

@@ -16,7 +16,8 @@ from tuner.spaces.cpu.tile_plan import Instruction, TilePlan
 from tuner.spaces.program.program import Prefetch
 from tuner.spaces.program.tiles import add, constant
 from tuner.spaces.rewrite.access import Access
-from tuner.workload.expression import DTYPE_BYTES, Binary, Read, Scalar, Stage, Var, substitute
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Binary, Read, Scalar, Stage, Var, substitute
 
 # From 2 to 16 KiB the distance hardly matters.
 AHEAD_BYTES = 4096

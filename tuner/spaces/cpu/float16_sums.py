@@ -22,7 +22,8 @@ from tuner.spaces.cpu.tiled_stage import TiledStage
 from tuner.spaces.cpu.vectors import VectorArithmetic
 from tuner.spaces.rewrite.dot_products import factors, split_reduction
 from tuner.spaces.rewrite.groups import TileGroup
-from tuner.workload.expression import DTYPE_BYTES, Axis, Stage
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis, Stage
 
 MOST_TERMS, FEWEST_TERMS = 16, 8  # of a part
 # Instructions for each vector of a part: two halves are widened, and added to sums.

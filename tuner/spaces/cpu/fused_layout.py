@@ -13,7 +13,8 @@ from tuner.spaces.rewrite.groups import FusedGroup, TileGroup
 from tuner.spaces.rewrite.regions import reads_of
 from tuner.target.target import Target
 from tuner.workload.affine import linear
-from tuner.workload.expression import DTYPE_BYTES, Axis, Read, Stage
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis, Read, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

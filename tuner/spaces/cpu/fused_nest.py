@@ -27,11 +27,11 @@ from tuner.spaces.rewrite.access import in_bounds_condition
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.spaces.rewrite.regions import Region, Window, first_of, placed
 from tuner.workload.affine import Affine, affine, linear
+from tuner.workload.dtypes import DType
 from tuner.workload.expression import (
     Axis,
     Binary,
     Cast,
-    DType,
     Read,
     Scalar,
     Select,

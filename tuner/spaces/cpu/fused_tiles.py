@@ -12,7 +12,8 @@ from tuner.spaces.cpu.fused_layout import FusedLayout
 from tuner.spaces.rewrite.groups import FusedGroup
 from tuner.spaces.rewrite.predicates import term_operations
 from tuner.spaces.rewrite.regions import Region, Regions, first_of, regions_of
-from tuner.workload.expression import DTYPE_BYTES, Axis, Var, reads, walk
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis, Var, reads, walk
 
 MAX_AXES = 3  # of the last member that tiles are offered along, the longest ones
 SIZES = (1, 4, 8, 16, 32, 64, 128)  # of a tile along an axis, in vectors along that of vectors

@@ -17,17 +17,8 @@ from tuner.spaces.program.tiles import constant
 from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.spaces.rewrite.quantized_products import Factors
-from tuner.workload.expression import (
-    Binary,
-    Cast,
-    DType,
-    Read,
-    Scalar,
-    Var,
-    reads,
-    substitute,
-    walk,
-)
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Binary, Cast, Read, Scalar, Var, reads, substitute, walk
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from tuner.spaces.program.program import Prefetch, Reorder
 from tuner.spaces.rewrite.dead_code import constant_border
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.spaces.rewrite.liveness import tile_condition
-from tuner.workload.expression import DType, Read, Scalar, Var, substitute
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Read, Scalar, Var, substitute
 
 
 def map_nest(

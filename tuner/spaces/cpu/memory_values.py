@@ -23,7 +23,7 @@ from tuner.spaces.cpu.tiled_stage import TiledStage
 from tuner.spaces.program.program import MathFunctions
 from tuner.spaces.rewrite.access import Access
 from tuner.spaces.rewrite.stages import is_expensive
-from tuner.workload.expression import DTYPE_BYTES
+from tuner.workload.dtypes import DTYPE_BYTES
 
 # Rows that are gathered ahead of the current one: the latency of the last cache, and of memory,
 # by the time that a row of a few lines takes.

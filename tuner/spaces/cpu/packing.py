@@ -26,17 +26,8 @@ from tuner.spaces.program.marks import (
 from tuner.spaces.program.program import Block, Buffer
 from tuner.spaces.program.tiles import add, constant, times
 from tuner.spaces.rewrite.access import Access
-from tuner.workload.expression import (
-    DTYPE_BYTES,
-    Axis,
-    DType,
-    Read,
-    Scalar,
-    Select,
-    Var,
-    substitute,
-    walk,
-)
+from tuner.workload.dtypes import DTYPE_BYTES, DType
+from tuner.workload.expression import Axis, Read, Scalar, Select, Var, substitute, walk
 
 SHORTEST = 4  # lanes of a vector worth loading, to be transposed
 

@@ -19,9 +19,9 @@ from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import Buffer, ComputeAt, Reorder
 from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.patches import Patches
+from tuner.workload.dtypes import DType
 from tuner.workload.expression import (
     Axis,
-    DType,
     Read,
     Scalar,
     Select,

@@ -20,11 +20,10 @@ from tuner.spaces.program.program import Prefetch
 from tuner.spaces.program.tiles import add, at_most, constant, times
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.workload.affine import linear
+from tuner.workload.dtypes import DTYPE_BYTES, DType
 from tuner.workload.expression import (
-    DTYPE_BYTES,
     Axis,
     Binary,
-    DType,
     Read,
     Scalar,
     Stage,

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from tuner.spaces.cpu.nest_parts import NestParts
 from tuner.spaces.cpu.row_plan import RowLoops
 from tuner.spaces.program.program import Buffer, Prefetch, Scope
-from tuner.workload.expression import Axis, DType, Reducer, Scalar, Var
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Axis, Reducer, Scalar, Var
 
 
 class RowBlocks:

@@ -10,7 +10,8 @@ from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.cpu.row_prefetch import gathered_reads, passes, row_reads
 from tuner.spaces.rewrite.groups import RowGroup
 from tuner.spaces.rewrite.stages import is_expensive
-from tuner.workload.expression import DTYPE_BYTES, Axis, Stage
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis, Stage
 
 CACHE_BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a cache block, besides none and all
 # Vectors of a tile whose points each cost transcendental functions, and one operand.

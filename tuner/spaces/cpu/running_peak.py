@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
-from tuner.workload.expression import Binary, Const, DType, Scalar, Select
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Binary, Const, Scalar, Select
 
 
 def greater(value: Scalar, highest: Scalar) -> Scalar:

@@ -26,7 +26,8 @@ from tuner.spaces.program.program import MathFunctions
 from tuner.spaces.rewrite.access import access, accesses
 from tuner.spaces.rewrite.predicates import live_fraction
 from tuner.spaces.rewrite.stream_group import StreamGroup
-from tuner.workload.expression import DTYPE_BYTES, reads
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import reads
 
 POINTS = (4, 8, 2, 1)  # of the streamed axis whose products are in registers at a time
 MAX_VECTORS = 8  # of columns in registers

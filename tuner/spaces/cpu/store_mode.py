@@ -12,7 +12,8 @@ from math import prod
 
 from tuner.target.architectures.table import isa_of
 from tuner.target.target import Target
-from tuner.workload.expression import DTYPE_BYTES, Stage
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Stage
 
 
 class StoreMode(Enum):

@@ -14,7 +14,8 @@ from tuner.spaces.cpu.stream_plan import StreamPlan
 from tuner.spaces.program.loop_tree import Loop, LoopKind, Statement, Store
 from tuner.spaces.program.tiles import add, at_most, times
 from tuner.spaces.rewrite.access import access
-from tuner.workload.expression import Cast, DType, Read, Scalar, Var, reads, substitute
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Cast, Read, Scalar, Var, reads, substitute
 
 # What elements are widened to, so that whole vectors of them are transposed.
 WIDE: Mapping[str, DType] = {

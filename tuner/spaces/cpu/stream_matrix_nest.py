@@ -32,12 +32,12 @@ from tuner.spaces.program.loop_tree import Loop, LoopKind, Statement, Store, unr
 from tuner.spaces.program.tiles import add, at_most, constant, times
 from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.stream_products import StreamProducts
+from tuner.workload.dtypes import DType
 from tuner.workload.expression import (
     Binary,
     Bitcast,
     Cast,
     Const,
-    DType,
     Read,
     Scalar,
     Select,

@@ -16,7 +16,8 @@ from tuner.spaces.program.nest import Nest
 from tuner.spaces.rewrite.stream_group import StreamGroup
 from tuner.spaces.rewrite.stream_products import StreamProducts, stream_products
 from tuner.target.architectures.x86_64.instructions import AMX
-from tuner.workload.expression import DTYPE_BYTES, Axis
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis
 
 BLOCKS = (64, 128, 256, 512, 32)  # points of the streamed axis, which words of two divide
 # Registers of sums, those below each other and those side by side, as AMX has room for.

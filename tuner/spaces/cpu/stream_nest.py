@@ -38,12 +38,12 @@ from tuner.spaces.program.tiles import add, at_most, constant, divided, times
 from tuner.spaces.rewrite.access import access, with_explicit_padding
 from tuner.spaces.rewrite.groups import replace_reads
 from tuner.spaces.rewrite.stream_group import RunningSum
+from tuner.workload.dtypes import DType
 from tuner.workload.expression import (
     Axis,
     Binary,
     Cast,
     Const,
-    DType,
     Read,
     Scalar,
     Select,

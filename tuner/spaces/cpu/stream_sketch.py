@@ -24,17 +24,8 @@ from tuner.spaces.program.program import MathFunctions
 from tuner.spaces.rewrite.access import accesses
 from tuner.spaces.rewrite.predicates import live_fraction
 from tuner.spaces.rewrite.stream_group import StreamGroup
-from tuner.workload.expression import (
-    DTYPE_BYTES,
-    Axis,
-    Binary,
-    Read,
-    Scalar,
-    Stage,
-    Unary,
-    Var,
-    rewrite,
-)
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis, Binary, Read, Scalar, Stage, Unary, Var, rewrite
 
 MAX_VECTORS = 6  # of rows in a tile
 MAX_POINTS = 12  # of the streamed axis, and columns, in a register tile

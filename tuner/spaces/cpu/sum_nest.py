@@ -34,16 +34,8 @@ from tuner.spaces.program.program import (
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.spaces.rewrite.liveness import tile_condition
 from tuner.spaces.rewrite.predicates import conjuncts, split_predicates
-from tuner.workload.expression import (
-    Axis,
-    DType,
-    Read,
-    Scalar,
-    Select,
-    Var,
-    ragged_range,
-    substitute,
-)
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Axis, Read, Scalar, Select, Var, ragged_range, substitute
 
 # Iterations of a loop that the compiler must not unroll; unrolling fewer often pays.
 FEWEST_ROLLED = 16

@@ -17,17 +17,8 @@ from tuner.spaces.program.tiles import add, constant
 from tuner.spaces.rewrite.access import Access, accesses, in_bounds_condition, with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.workload.affine import value_range
-from tuner.workload.expression import (
-    Axis,
-    Cast,
-    Const,
-    DType,
-    Read,
-    Scalar,
-    Select,
-    Var,
-    rewrite,
-)
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Axis, Cast, Const, Read, Scalar, Select, Var, rewrite
 
 
 class TileCopies:

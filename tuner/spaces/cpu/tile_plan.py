@@ -11,7 +11,8 @@ from tuner.spaces.program.loops import Level
 from tuner.spaces.program.program import MathFunctions
 from tuner.spaces.program.tiles import TiledAxis, add, constant, times
 from tuner.spaces.rewrite.bf16x3 import FactorParts
-from tuner.workload.expression import Axis, DType, Read, Scalar, Var
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Axis, Read, Scalar, Var
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.cpu.tile_plan import Instruction
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.groups import TileGroup
-from tuner.workload.expression import DTYPE_BYTES, Axis, DType
+from tuner.workload.dtypes import DTYPE_BYTES, DType
+from tuner.workload.expression import Axis
 
 # Times its source that a packed copy may grow to; a 3x3 window packs to 9 times.
 MAX_EXPANSION = 12

@@ -15,7 +15,8 @@ from tuner.spaces.cpu.tiled_stage import TiledStage
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.target import Target
-from tuner.workload.expression import DTYPE_BYTES, Axis
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from tuner.spaces.program.program import Buffer, Prefetch, Reorder, ReverseCompu
 from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup, replace_reads
 from tuner.spaces.rewrite.stages import is_expensive
-from tuner.workload.expression import DType, Read, Scalar, Var, substitute
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Read, Scalar, Var, substitute
 
 
 def write_back(

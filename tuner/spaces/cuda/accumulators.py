@@ -25,16 +25,8 @@ from tuner.spaces.program.program import (
 from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup, replace_reads
 from tuner.spaces.rewrite.stages import is_expensive
-from tuner.workload.expression import (
-    DTYPE_BYTES,
-    Axis,
-    DType,
-    Read,
-    Reducer,
-    Scalar,
-    Var,
-    substitute,
-)
+from tuner.workload.dtypes import DTYPE_BYTES, DType
+from tuner.workload.expression import Axis, Read, Reducer, Scalar, Var, substitute
 
 
 class AccumulatorNest:

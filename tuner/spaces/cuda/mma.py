@@ -40,7 +40,8 @@ from tuner.spaces.program.tiles import add, times
 from tuner.spaces.rewrite.access import Access
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import WARP
-from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Cast, Read, Scalar, Var
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis, Binary, Cast, Read, Scalar, Var
 
 FRAGMENT_EDGE = 16  # elements of each side of the fragments that an instruction takes
 FRAGMENT_ALIGNMENT = 32  # bytes at which a fragment's row may begin

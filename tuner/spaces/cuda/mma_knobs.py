@@ -57,7 +57,8 @@ from tuner.spaces.rewrite.access import Access
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import WARP
 from tuner.workload.affine import linear
-from tuner.workload.expression import DTYPE_BYTES, Axis, DType
+from tuner.workload.dtypes import DTYPE_BYTES, DType
+from tuner.workload.expression import Axis
 
 # The dtypes of operands, and what they are summed in.
 OPERANDS: Mapping[DType, DType] = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}

@@ -12,18 +12,8 @@ from dataclasses import dataclass
 from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.program.persistent import BYTE_FACTORS, FACTORS, TF32, Factor
 from tuner.spaces.rewrite.access import Access, access
-from tuner.workload.expression import (
-    Axis,
-    Binary,
-    Bitcast,
-    Cast,
-    Const,
-    DType,
-    Read,
-    Scalar,
-    Stage,
-    Var,
-)
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Axis, Binary, Bitcast, Cast, Const, Read, Scalar, Stage, Var
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,13 +31,8 @@ from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import WARP
 from tuner.workload.affine import linear
-from tuner.workload.expression import (
-    DTYPE_BYTES,
-    Axis,
-    Read,
-    Var,
-    walk,
-)
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis, Read, Var, walk
 
 
 @dataclass(frozen=True)

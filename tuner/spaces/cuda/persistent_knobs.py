@@ -46,7 +46,7 @@ from tuner.spaces.program.persistent import (
 from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import REGISTERS_PER_BLOCK
-from tuner.workload.expression import DTYPE_BYTES, DType
+from tuner.workload.dtypes import DTYPE_BYTES, DType
 
 CONSUMERS, FRAGMENTS, PANELS, STAGES = (2, 1), (1, 2), (4, 2, 3, 1), (4, 3, 5, 6)
 MAX_ACCUMULATORS = 192  # 32-bit registers of a consumer's thread

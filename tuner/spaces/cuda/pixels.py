@@ -17,7 +17,8 @@ from tuner.spaces.cuda.persistent import ProductShape
 from tuner.spaces.program.persistent import COLUMNS, ROWS, Pixels
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.workload.affine import linear
-from tuner.workload.expression import DTYPE_BYTES, Axis, Const, Read, Var
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis, Const, Read, Var
 
 ALIGNMENT = 16  # bytes that divide the distance between rows of every tensor
 RANKS = (2, 3)  # axes of rows that a copy takes, its channels besides

@@ -28,7 +28,8 @@ from tuner.spaces.program.nest import Nest
 from tuner.spaces.rewrite.groups import RowGroup
 from tuner.target.cuda import WARP
 from tuner.workload.affine import linear
-from tuner.workload.expression import DTYPE_BYTES, Axis, Read, reads
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis, Read, reads
 
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # along the column
 ROWS = (1, 2, 4, 8, 16, 32)  # of a block

@@ -30,12 +30,11 @@ from tuner.spaces.rewrite.groups import COLUMN, RowGroup, replace_reads
 from tuner.spaces.rewrite.stages import inline_into, is_expensive
 from tuner.target.cuda import VECTOR_BYTES
 from tuner.workload.affine import linear
+from tuner.workload.dtypes import DTYPE_BYTES, DType
 from tuner.workload.expression import (
-    DTYPE_BYTES,
     Axis,
     Binary,
     Cast,
-    DType,
     Read,
     Scalar,
     Select,

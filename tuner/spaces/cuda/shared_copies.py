@@ -34,7 +34,8 @@ from tuner.spaces.program.tiles import add, constant, times
 from tuner.spaces.rewrite.access import Access, in_bounds_condition
 from tuner.target.cuda import VECTOR_BYTES
 from tuner.workload.affine import Affine, linear
-from tuner.workload.expression import Axis, Const, DType, Read, Scalar, Select, Var
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Axis, Const, Read, Scalar, Select, Var
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,17 +40,8 @@ from tuner.spaces.rewrite.access import accesses, with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup, replace_reads
 from tuner.spaces.rewrite.stages import is_expensive
 from tuner.target.cuda import WARP
-from tuner.workload.expression import (
-    DTYPE_BYTES,
-    Axis,
-    DType,
-    Read,
-    Scalar,
-    Select,
-    Var,
-    rewrite,
-    substitute,
-)
+from tuner.workload.dtypes import DTYPE_BYTES, DType
+from tuner.workload.expression import Axis, Read, Scalar, Select, Var, rewrite, substitute
 from tuner.workload.scalar_operators import identity
 
 # 32-bit registers of a thread for vectors that are loaded before any of them is used.

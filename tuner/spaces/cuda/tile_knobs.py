@@ -46,7 +46,8 @@ from tuner.spaces.program.nest import Nest
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import THREADS_PER_BLOCK, WARP
-from tuner.workload.expression import DTYPE_BYTES, Axis
+from tuner.workload.dtypes import DTYPE_BYTES
+from tuner.workload.expression import Axis
 
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of one axis
 VECTORS = (1, 2, 4, 8)  # of one thread along one axis

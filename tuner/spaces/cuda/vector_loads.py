@@ -14,17 +14,8 @@ from math import prod
 
 from tuner.target.cuda import VECTOR_BYTES
 from tuner.workload.affine import affine
-from tuner.workload.expression import (
-    DTYPE_BYTES,
-    Axis,
-    DType,
-    Read,
-    Scalar,
-    Select,
-    Var,
-    reads,
-    walk,
-)
+from tuner.workload.dtypes import DTYPE_BYTES, DType
+from tuner.workload.expression import Axis, Read, Scalar, Select, Var, reads, walk
 
 
 @dataclass(frozen=True, slots=True)

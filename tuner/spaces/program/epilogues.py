@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from enum import Enum
 
 from tuner.workload.affine import linear
+from tuner.workload.dtypes import DType
 from tuner.workload.expression import (
     Binary,
     BinaryOp,
     Cast,
     Const,
-    DType,
     Read,
     Scalar,
     Select,

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import product
 from typing import Literal
 
-from tuner.workload.expression import DType
+from tuner.workload.dtypes import DType
 
 SHORT_DTYPES: Mapping[DType, str] = {
     "float16": "f16",

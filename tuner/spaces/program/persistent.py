@@ -13,7 +13,8 @@ from enum import Enum
 from math import prod
 
 from tuner.spaces.program.stream_k import StreamK
-from tuner.workload.expression import DTYPE_BYTES, Axis, ByteFloat, DType, Scalar
+from tuner.workload.dtypes import DTYPE_BYTES, ByteFloat, DType
+from tuner.workload.expression import Axis, Scalar
 
 ROWS = 64  # of an instruction's fragment
 COLUMNS = 64  # of a panel: a part of the right operand that lies together

@@ -16,7 +16,8 @@ from tuner.spaces.program.loop_tree import LoopTree
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.marks import Mark
 from tuner.spaces.program.persistent import PersistentProduct
-from tuner.workload.expression import Axis, DType, Read, Reducer, Scalar, Tensor, reads
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Axis, Read, Reducer, Scalar, Tensor, reads
 
 MathFunctions = Literal["libm", "polynomial"]
 ThreadAxis = Literal["blockIdx.x", "threadIdx.x", "threadIdx.y", "threadIdx.z"]

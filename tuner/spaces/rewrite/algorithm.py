@@ -32,7 +32,8 @@ from tuner.spaces.rewrite.winograd_tile import TILES, WinogradTile
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Target
 from tuner.workload.compulsory import least_flops
-from tuner.workload.expression import DTYPE_BYTES, DType, Expression, arithmetic
+from tuner.workload.dtypes import DTYPE_BYTES, DType
+from tuner.workload.expression import Expression, arithmetic
 from tuner.workload.workload import Workload
 
 SERIAL_SUFFIX = "alone"  # of names of stages that one thread computes though there are more

@@ -11,17 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.workload.expression import (
-    Binary,
-    BinaryOp,
-    Cast,
-    Const,
-    DType,
-    Scalar,
-    Select,
-    Unary,
-    rewrite,
-)
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Binary, BinaryOp, Cast, Const, Scalar, Select, Unary, rewrite
 from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS
 
 _WIDE: Mapping[DType, Callable[[Any], Any]] = {"float32": np.float32, "float64": np.float64}

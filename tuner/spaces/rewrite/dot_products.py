@@ -10,12 +10,12 @@ from math import prod
 from tuner.spaces.program.tiles import add, times
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.workload.affine import linear
+from tuner.workload.dtypes import DType
 from tuner.workload.expression import (
     Axis,
     Binary,
     Cast,
     Const,
-    DType,
     Read,
     Scalar,
     Select,

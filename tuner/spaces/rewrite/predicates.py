@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.workload.affine import Affine, linear
+from tuner.workload.dtypes import DType
 from tuner.workload.expression import (
     Binary,
     Cast,
     Const,
-    DType,
     Reducer,
     Scalar,
     Select,

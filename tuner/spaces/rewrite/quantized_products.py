@@ -33,6 +33,7 @@ from tuner.spaces.rewrite.access import accesses
 from tuner.spaces.rewrite.dot_products import ends_with, pads_with_zero
 from tuner.spaces.rewrite.stages import inline_into
 from tuner.workload.affine import linear
+from tuner.workload.dtypes import DType
 from tuner.workload.dual import Dual
 from tuner.workload.evaluator import evaluate_stage
 from tuner.workload.expression import (
@@ -40,7 +41,6 @@ from tuner.workload.expression import (
     Binary,
     Cast,
     Const,
-    DType,
     Expression,
     Read,
     Scalar,

@@ -14,9 +14,8 @@ from tuner.spaces.program.tiles import constant
 from tuner.spaces.rewrite.access import access, in_bounds_condition
 from tuner.spaces.rewrite.predicates import is_iterator_condition
 from tuner.workload.bounds import check_bounds, with_conditional_padding
+from tuner.workload.dtypes import COMPUTED_IN, FLOATS
 from tuner.workload.expression import (
-    COMPUTED_IN,
-    FLOATS,
     Binary,
     BinaryOp,
     Cast,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.workload.expression import Axis, DType, Read, Scalar, Stage, Var, reads, walk
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Axis, Read, Scalar, Stage, Var, reads, walk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

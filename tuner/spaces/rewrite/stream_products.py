@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from tuner.spaces.rewrite.access import access
 from tuner.spaces.rewrite.stream_group import StreamGroup
 from tuner.workload.affine import linear
-from tuner.workload.expression import Axis, Binary, Cast, DType, Read, Scalar, Var, walk
+from tuner.workload.dtypes import DType
+from tuner.workload.expression import Axis, Binary, Cast, Read, Scalar, Var, walk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

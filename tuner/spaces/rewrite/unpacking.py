@@ -30,13 +30,13 @@ from tuner.spaces.rewrite.access import accesses
 from tuner.spaces.rewrite.digits import with_digits
 from tuner.spaces.rewrite.stages import balanced_tree
 from tuner.workload.affine import value_range
+from tuner.workload.dtypes import DType
 from tuner.workload.expression import (
     Axis,
     Binary,
     BinaryOp,
     Cast,
     Const,
-    DType,
     Read,
     Scalar,
     Select,

@@ -26,11 +26,11 @@ from tuner.workload.derivative.algebra import (
 from tuner.workload.derivative.partials import Guard, partials, varies
 from tuner.workload.derivative.shifts import is_arbitrary
 from tuner.workload.derivative.sums import Term, term
+from tuner.workload.dtypes import DType
 from tuner.workload.expression import (
     Axis,
     Binary,
     Const,
-    DType,
     Expression,
     Read,
     Reducer,

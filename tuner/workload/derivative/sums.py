@@ -24,11 +24,11 @@ from tuner.workload.derivative.access import (
     place,
 )
 from tuner.workload.derivative.algebra import ZERO, is_number, real, times
+from tuner.workload.dtypes import DType
 from tuner.workload.expression import (
     Binary,
     Cast,
     Const,
-    DType,
     Read,
     Scalar,
     Select,

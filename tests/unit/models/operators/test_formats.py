@@ -30,7 +30,7 @@ from tuner.models.operators.formats import (
     SmallInteger,
 )
 from tuner.models.operators.scalars import Elem
-from tuner.workload.expression import DType
+from tuner.workload.dtypes import DType
 
 SPECIAL = np.array([0, -0.0, np.inf, -np.inf, 464, 465, 480, 61439, 61440, 247.9, 248], np.float32)
 

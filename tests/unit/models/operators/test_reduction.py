@@ -12,7 +12,7 @@ from tests.support.graph_values import graph_outputs
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.reduction import cumulative, median, running_extreme, top_k
 from tuner.models.operators.values import Value
-from tuner.workload.expression import DType
+from tuner.workload.dtypes import DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 LONG = 2300

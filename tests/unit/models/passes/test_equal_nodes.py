@@ -15,7 +15,7 @@ from tuner.models.operators.scans import scan
 from tuner.models.operators.values import Value
 from tuner.models.passes.equal_nodes import without_equal
 from tuner.models.passes.fusion import fuse
-from tuner.workload.expression import DType
+from tuner.workload.dtypes import DType
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 

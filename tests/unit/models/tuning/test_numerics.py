@@ -32,7 +32,7 @@ from tuner.models.tuning.numerics import NodeTimes, NumericsPolicy, choose_numer
 from tuner.models.workloads import all_fast, fast_switches, with_fast_variants, workloads_of
 from tuner.runtime.link import link
 from tuner.runtime.loader import Library
-from tuner.workload.expression import DType
+from tuner.workload.dtypes import DType
 
 STRICT_ERROR = 1e-7
 
