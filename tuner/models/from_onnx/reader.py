@@ -134,11 +134,18 @@ def without_functions(model: Any) -> Any:
     """
     if not len(model.functions):
         return model
+    model.graph.value_info.extend(  # without which functions of other opsets take no constant
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in model.graph.initializer
+    )
     try:
         return onnx.inliner.inline_local_functions(model, convert_version=True)
     except (RuntimeError, ValueError, TypeError, onnx.version_converter.ConvertError) as error:
         text = " ".join(str(error).split())
-        raise ModelRefused(f"functions of the model cannot be inlined: {text[:300]}") from error
+        raise ModelRefused(
+            f"functions of the model cannot be inlined: {text[:300]}; export them in the model's "
+            f"opset, or inline them before"
+        ) from error
 
 
 class _Reader:
