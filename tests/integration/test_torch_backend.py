@@ -198,3 +198,45 @@ def test_a_disk_that_fills_leaves_the_model_to_pytorch_and_loses_nothing(tmp_pat
         answered, said = started("now", disk).communicate(timeout=500)
         assert answered == "right\n" and "TunerWarning" not in said, said
         assert len(list((disk / "torch").rglob("*.so"))) == 1
+
+
+FROZEN = """
+import sys, torch
+import tuner.torch
+from tuner.torch.frozen_call import FrozenCall
+torch.set_num_threads(1)
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(32, 48), torch.nn.ReLU(), torch.nn.Linear(48, 7)).eval()
+x = torch.randn(8, 32)
+calls = []
+freeze = FrozenCall._freeze
+FrozenCall._freeze = lambda call, tensors: calls.append(freeze(call, tensors)) or calls[-1]
+options = {"tune": sys.argv[1], "trials": 1, "seconds": 60, "freeze": True}
+compiled = torch.compile(net, backend="tuner", options=options)
+with torch.no_grad():
+    for step in range(4):
+        torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
+        if step == 2:
+            print(calls[0].call.is_pytorch, len(calls[0].weights))
+            net[0].weight += 1  # from now on they are passed
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_frozen_weights_are_constants_until_they_change(tmp_path: Path) -> None:
+    data = {"HOME": str(tmp_path), "TUNER_DATA_DIR": str(tmp_path)}
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin:/usr/local/bin", **data}
+    for tune in ("now", "off"):  # a second process finds what the first one has made
+        done = subprocess.run(
+            [sys.executable, "-c", FROZEN, tune],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=250,
+            env=environment,
+        )
+        assert done.returncode == 0 and "TunerWarning" not in done.stderr, done.stderr
+        assert done.stdout.split()[1] == "4"
+    # One of the frozen weights, and one that takes them.
+    assert len({path.parent for path in tmp_path.glob("torch/*/*.so")}) == 2

@@ -12,13 +12,16 @@ import torch
 from tuner.models.library.region_cache import SYMBOL
 from tuner.runtime.cuda_loader import ALIGNMENT, CudaLibrary, CudaLibraryError
 from tuner.runtime.loader import LibraryError
+from tuner.torch.frozen_graph import RegionGraph
 from tuner.torch.layouts import Layouts, copied
-from tuner.torch.packed_graph import PackedGraph
 from tuner.torch.rebuilding import Function
 
 
 def cuda_native(
-    path: Path, graph: PackedGraph, layouts: Layouts, failed: Callable[[str], Function]
+    path: Path,
+    graph: RegionGraph,
+    layouts: Layouts,
+    failed: Callable[[str], Function],
 ) -> Function:
     """The function of a region's library, as `tuner.torch.native.native` has it."""
     try:

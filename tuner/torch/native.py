@@ -14,8 +14,8 @@ from tuner.errors import TunerError
 from tuner.models.library.region_cache import SYMBOL
 from tuner.runtime.loader import Library, LibraryError
 from tuner.torch.exchange import bound
+from tuner.torch.frozen_graph import RegionGraph
 from tuner.torch.layouts import Layouts, copied
-from tuner.torch.packed_graph import PackedGraph
 from tuner.torch.rebuilding import Function
 
 # New tensors are made as the code of inductor makes them, in a third of the time of
@@ -35,7 +35,10 @@ class InputRefused(TunerError):
 
 
 def native(
-    path: Path, graph: PackedGraph, layouts: Layouts, failed: Callable[[str], Function]
+    path: Path,
+    graph: RegionGraph,
+    layouts: Layouts,
+    failed: Callable[[str], Function],
 ) -> Function:
     """The function of a region's library.
 

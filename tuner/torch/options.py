@@ -14,7 +14,7 @@ from tuner.settings import Settings, load_settings
 Tune = Literal["now", "background", "off"]
 TUNE: tuple[Tune, ...] = get_args(Tune)
 _OF_SETTINGS = ("seconds", "trials", "threads", "numerics", "max_error", "db", "server")
-_NAMES = ("tune", "mode", *_OF_SETTINGS)
+_NAMES = ("tune", "mode", "freeze", *_OF_SETTINGS)
 _MODES = tuple(f"tune-{tune}" for tune in TUNE)
 _DEFAULT: Tune = "background"
 
@@ -24,6 +24,7 @@ class Options:
     """When regions are tuned, and by which settings."""
 
     tune: Tune
+    freeze: bool = False  # whether regions have the weights of inference as constants
     settings: Settings
 
 
@@ -53,6 +54,13 @@ def options_from(mode: str | None, given: Mapping[str, Any] | None) -> Options:
         tune = _DEFAULT
     if tune not in TUNE:
         raise UsageError(f"tune is {tune!r}; valid are {', '.join(TUNE)}")
+    freeze = options.get("freeze", False)
+    if not isinstance(freeze, bool):
+        raise UsageError(f"freeze is {freeze!r}; valid are True and False")
     settings = {name: options[name] for name in _OF_SETTINGS if name in options}
     settings.setdefault("threads", torch.get_num_threads())
-    return Options(tune=tune, settings=load_settings(settings, given_as="option {}").values)
+    return Options(
+        tune=tune,
+        freeze=freeze,
+        settings=load_settings(settings, given_as="option {}").values,
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
 
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import packed
@@ -19,6 +21,11 @@ class PackedGraph:
     arguments: tuple[tuple[DType, tuple[int, ...]], ...]  # dtypes and shapes, inputs then outputs
     # The error that the graph's dtypes account for, relative to an output's greatest value.
     tolerance: float
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells it from other graphs."""
+        return sha256(self.content).hexdigest()
 
     @classmethod
     def of(cls, graph: Graph) -> PackedGraph:

@@ -22,12 +22,12 @@ from tuner.target.detect import parse_target
 from tuner.torch.call import RegionCall
 from tuner.torch.cuda_native import cuda_native
 from tuner.torch.forks import Inherited, ProcessLock
+from tuner.torch.frozen_graph import RegionGraph
 from tuner.torch.layouts import Layouts
 from tuner.torch.making import Making, made
 from tuner.torch.native import native
 from tuner.torch.notices import TunerWarning
 from tuner.torch.options import Options
-from tuner.torch.packed_graph import PackedGraph
 from tuner.torch.progress import ProgressLine
 from tuner.torch.rebuilding import Function
 
@@ -82,7 +82,7 @@ class Background(Inherited):
 class RegionSupply:
     """The library of one region: from the cache, or tuned as the options say."""
 
-    graph: PackedGraph
+    graph: RegionGraph
     layouts: Layouts
     options: Options
     background: Background
@@ -150,15 +150,15 @@ class RegionSupply:
         self.background.add(work)
 
     def _tune(self, call: RegionCall) -> None:
-        making = Making(
-            graph=self.graph.content,
-            key=self.key,
-            folder=self.cache.folder,
-            background=self.options.tune == "background",
-            settings=self.settings,
-        )
         line = ProgressLine(sys.stderr)
         try:
+            making = Making(
+                graph=self.graph.content,
+                key=self.key,
+                folder=self.cache.folder,
+                background=self.options.tune == "background",
+                settings=self.settings,
+            )
             if making.background:
                 path = made(making)
             else:
@@ -183,13 +183,13 @@ def settings_of(options: Options, *, on_gpu: bool) -> Settings:
     return settings.model_copy(update=_ON_GPU) if on_gpu else settings
 
 
-def key_of(graph: PackedGraph, settings: Settings) -> str:
+def key_of(graph: RegionGraph, settings: Settings) -> str:
     """The key of a region's library.
 
     Raises TunerError where there is no such target.
     """
     return region_key(
-        graph.content,
+        graph.digest,
         parse_target(settings.target, settings.microarchitectures).key,
         settings.threads,
         settings.numerics,

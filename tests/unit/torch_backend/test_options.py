@@ -45,6 +45,7 @@ def test_options_become_settings() -> None:
             {"treads": 2},
             r"'treads' is no option of the backend tuner; valid are tune, mode, ",
         ),
+        (None, {"freeze": 1}, r"freeze is 1; valid are True and False"),
         (None, {"tune": "later"}, r"tune is 'later'; valid are now, background, off"),
         ("fast", None, r"mode is 'fast'; valid are tune-now, tune-background, tune-off"),
         ("tune-now", {"tune": "off"}, r"tune is 'off' and mode is 'tune-now'; give one of them"),

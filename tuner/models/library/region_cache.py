@@ -52,12 +52,13 @@ class RaceResult:
 
 
 def region_key(
-    graph: bytes, target: str, threads: int, numerics: ModelNumerics | None, max_error: float | None
+    graph: str, target: str, threads: int, numerics: ModelNumerics | None, max_error: float | None
 ) -> str:
-    """The key of a library of a packed graph for a target, by the target's key."""
+    """The key of a library of a graph for a target, by the digest of the packed graph and the
+    target's key."""
     document = {
         "schema": SCHEMA,
-        "graph": sha256(graph).hexdigest(),
+        "graph": graph,
         "target": target,
         "threads": threads,
         "numerics": numerics,
