@@ -9,18 +9,17 @@ That costs nothing, since LLVM and nvcc drop it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import tvm
 from tvm import tirx
-from tvm_ffi import structural_walk
 
-from tuner.workload.expression import Binary, BinaryOp, Scalar
+from tuner.workload.expression import Binary, BinaryOp, Scalar, Select
 from tuner.workload.scalar_operators import BINARY_OPERATORS
 
 # Between these the reciprocal of a constant is a normal number.
 _LEAST_DIVISOR, _GREATEST_DIVISOR = 2.0**-126, 2.0**126
-_COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 
 
 def is_float(value: tvm.ir.PrimExpr) -> bool:
@@ -68,6 +67,10 @@ def operands(
     return a, b
 
 
+def is_negative_zero(value: float) -> bool:
+    return value == 0 and math.copysign(1, value) < 0
+
+
 def _is_zero(value: tvm.ir.PrimExpr) -> bool:
     return isinstance(value, tirx.FloatImm) and value.value == 0
 
@@ -79,24 +82,16 @@ def _cancels(op: BinaryOp, lhs: Scalar, rhs: Scalar) -> bool:
 
 
 def _terms(node: Scalar) -> Iterator[Scalar]:
-    """The operands of a sum."""
+    """The operands of a sum, or the sides of a selection."""
     if isinstance(node, Binary) and node.op == "add":
         yield from (node.lhs, node.rhs)
+    if isinstance(node, Select):
+        yield from (node.then, node.other)
 
 
-def negation(condition: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
-    """Where a condition fails. That of NaN being less is not that of its being greater."""
-    floats: list[tvm.ir.PrimExpr] = []
-
-    def note(comparison: tirx.LT) -> None:
-        if is_float(comparison.a):
-            floats.append(comparison)
-
-    for kind in _COMPARISONS:
-        structural_walk(condition, (kind, note))
-    if not floats:
-        return tirx.Not(condition)
-    return tirx.bitwise_xor(condition, tirx.const(True, "bool"))
+def truth(comparison: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+    """Whether a comparison holds, of which TVM knows no opposite: with NaN both fail."""
+    return tirx.NE(comparison.astype("int8"), tirx.const(0, "int8"))
 
 
 def remainder(a: tvm.ir.PrimExpr, b: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:

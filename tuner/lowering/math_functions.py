@@ -18,7 +18,6 @@ from functools import partial
 import tvm
 from tvm import tirx
 
-from tuner.lowering import float_arithmetic
 from tuner.spaces.program.program import MathFunctions
 from tuner.workload.dtypes import UNSIGNED
 
@@ -92,7 +91,7 @@ def unary(op: str, x: tvm.ir.PrimExpr, how: MathFunctions, name: Naming = named)
         case "neg":
             return -x
         case "not":
-            return float_arithmetic.negation(x)
+            return tirx.Not(x)
         case "abs":
             return tirx.abs(x)
         case "sqrt":

@@ -32,6 +32,8 @@ from tuner.workload.expression import (
     reads,
     walk,
 )
+from tuner.workload.intervals import INTERVALS
+from tuner.workload.scalar_operators import BINARY_OPERATORS
 
 BITS = "uint16"  # dtype of a bfloat16 buffer that is kept as bits
 # How TVM writes each binary operator; functions are in `math_functions`.
@@ -110,7 +112,10 @@ def lower(node: Scalar, scope: Scope, how: MathFunctions) -> tvm.ir.PrimExpr:
             # Small integers may be part of an index; where they meet values of int64
             # they are widened.
             narrow = dtype == "int64" and -(2**31) <= value < 2**31
-            return tirx.const(value, scope.index_dtype if narrow else dtype)
+            number = tirx.const(value, scope.index_dtype if narrow else dtype)
+            # TVM takes 0 and -0 for the same.
+            is_hidden = dtype in ("float32", "float64") and float_arithmetic.is_negative_zero(value)
+            return float_arithmetic.hidden(number) if is_hidden else number
         case Read():
             load = _load(node, scope)
             return tirx.reinterpret("bfloat16", load) if node.tensor in scope.bits else load
@@ -146,15 +151,23 @@ def lower(node: Scalar, scope: Scope, how: MathFunctions) -> tvm.ir.PrimExpr:
             if op in ("eq", "ne") and str(a.ty) == "bool":  # LLVM has TVM compare them as floats
                 a, b = a.astype("int8"), b.astype("int8")
             value = BINARY_BUILDERS[op](*float_arithmetic.operands(node, a, b))
-            # TVM takes a difference of unsigned integers for negative where it wraps around.
-            is_hidden = op == "sub" and str(a.ty) in UNSIGNED
-            return tirx.reinterpret(str(a.ty), value) if is_hidden else value
+            if BINARY_OPERATORS[op].is_comparison and float_arithmetic.is_float(a):
+                return float_arithmetic.truth(value)
+            # TVM takes a difference of unsigned integers for negative where it wraps around, and
+            # what is shifted for as large as it would be without an end.
+            is_hidden = op == "shl" or (op == "sub" and str(a.ty) in UNSIGNED)
+            return _hidden(value) if is_hidden else value
 
 
 def _converted(value: tvm.ir.PrimExpr, dtype: str) -> tvm.ir.PrimExpr:
     """The value in another dtype, integers of another width wrapped."""
-    if "int" not in dtype or "float" not in str(value.ty):
+    source = str(value.ty)
+    if "int" not in dtype:
         return value.astype(dtype)
+    if source == "bool" or ("int" in source and INTERVALS[source].is_within(INTERVALS[dtype])):
+        return value.astype(dtype)
+    if "float" not in source:  # TVM takes what wraps around for a number that fits
+        return tirx.reinterpret(dtype, value.astype(_twin(dtype)))
     # LLVM leaves a float undefined that does not fit into the integer.
     if dtype in ("int8", "uint8", "int16", "uint16"):
         return value.astype("int32").astype(dtype)
@@ -165,6 +178,17 @@ def _converted(value: tvm.ir.PrimExpr, dtype: str) -> tvm.ir.PrimExpr:
         return signed
     large = value >= tirx.const(2.0**63, str(value.ty))
     return tirx.Select(large, value.astype(dtype), signed)
+
+
+def _hidden(value: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+    """The same integer, of which TVM knows nothing."""
+    dtype = str(value.ty)
+    return tirx.reinterpret(dtype, tirx.reinterpret(_twin(dtype), value))
+
+
+def _twin(dtype: str) -> str:
+    """The integers as wide with a sign of those without one, and the other way round."""
+    return dtype.removeprefix("u") if dtype.startswith("u") else f"u{dtype}"
 
 
 def _load(read: Read, scope: Scope) -> tirx.BufferLoad:

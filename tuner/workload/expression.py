@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import inf, prod
+from math import copysign, inf, prod
 from typing import Literal
 
 from tuner.workload.dtypes import DTYPE_BYTES, INTEGER_RANGES, ByteFloat, DType
@@ -45,10 +45,19 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A literal."""
+    """A literal. 0 and -0 are two."""
 
     value: int | float | bool
     dtype: DType
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Const):
+            return NotImplemented
+        same = (self.value, self.dtype) == (other.value, other.dtype)
+        return same and copysign(1, self.value) == copysign(1, other.value)
+
+    def __hash__(self) -> int:
+        return hash((self.value, self.dtype))
 
 
 @dataclass(frozen=True, slots=True)

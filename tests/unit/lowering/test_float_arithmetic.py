@@ -43,7 +43,7 @@ VALUES = np.array(
 )  # fmt: skip
 PAIRS = np.array(list(itertools.product(VALUES, VALUES)), np.float32).T.copy()
 A, B = (Read(name, (Var("i"),)) for name in "AB")
-ZERO, HALF = Const(0.0, "float32"), Const(0.5, "float32")
+ZERO, HALF, ONE = (Const(value, "float32") for value in (0.0, 0.5, 1.0))
 COMPARISONS = [op for op, row in BINARY_OPERATORS.items() if row.is_comparison]
 
 
@@ -67,6 +67,15 @@ CONDITIONS: Mapping[str, Scalar] = {
         "in a conjunction": negated(Binary("and", Binary(op, A, B), Binary("lt", A, ZERO))),
         "in a disjunction": Binary("or", Binary(op, A, B), negated(Binary("le", B, ZERO))),
     }.items()
+} | {
+    "less or greater": chosen(Binary("or", Binary("lt", A, B), Binary("lt", B, A))),
+    "at most or greater": chosen(Binary("or", Binary("le", A, B), Binary("gt", A, B))),
+    "not less, but at least": Select(
+        Binary("lt", A, B), HALF, Select(Binary("ge", A, B), ONE, ZERO)
+    ),
+    "not at most, but greater": Select(
+        Binary("le", A, B), HALF, Select(Binary("gt", A, B), ONE, ZERO)
+    ),
 }
 Function = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.float32]]
 SUM, OTHER_SUM = Binary("add", A, B), Binary("add", B, A)
@@ -75,6 +84,18 @@ ARITHMETIC: Mapping[str, tuple[Scalar, Function]] = {
     "0 * x": (Binary("mul", ZERO, A), lambda x, y: 0 * x),
     "x * 0": (Binary("mul", A, ZERO), lambda x, y: x * 0),
     "0 / x": (Binary("div", ZERO, A), lambda x, y: np.float32(0) / x),
+    "(y > 0 ? y : x) - x": (
+        Binary("sub", Select(Binary("gt", B, ZERO), B, A), A),
+        lambda x, y: np.where(y > 0, y, x) - x,
+    ),
+    "(y > 0 ? x : y) - x": (
+        Binary("sub", Select(Binary("gt", B, ZERO), A, B), A),
+        lambda x, y: np.where(y > 0, x, y) - x,
+    ),
+    "y > 0 ? 0 : -0": (
+        Select(Binary("gt", B, ZERO), ZERO, Const(-0.0, "float32")),
+        lambda x, y: np.where(y > 0, np.float32(0), np.float32(-0.0)),
+    ),
     "x / x": (Binary("div", A, A), lambda x, y: x / x),
     "x / inf": (Binary("div", A, Const(math.inf, "float32")), lambda x, y: x / np.float32("inf")),
     "x / 3e38": (Binary("div", A, Const(3e38, "float32")), lambda x, y: x / np.float32(3e38)),

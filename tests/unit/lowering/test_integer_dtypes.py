@@ -51,6 +51,20 @@ kernel k(H: f16[N], C: f32[N], E: f64[N], I: i32[N], W: bf16[N]) -> (
 """
 
 
+# Numbers that no longer fit where they are converted or shifted to.
+NARROWED = """
+kernel k(A: u8[N], U: u32[N], V: u64[N], W: i32[N]) -> (
+    O: bool[N], P: i32[N], Q: i32[N], R: i64[N], S: i32[N], T: i32[N]) {
+  O[i] = i8(A[i]) < 0
+  P[i] = i8(A[i]) // 7
+  Q[i] = max(i32(U[i]), 0)
+  R[i] = i64(V[i]) % 7
+  S[i] = i8(bitand(W[i], 255)) // 3
+  T[i] = u8(W[i] * 6) % 3
+}
+"""
+
+
 def check(text: str, shapes: dict[str, int], arrays: dict[str, NDArray[Any]]) -> None:
     """The default kernel's outputs are the reference's to the last bit."""
     workload = workload_from_notation(text, shapes)
@@ -91,6 +105,17 @@ def test_kernels_wrap_and_divide_as_the_reference_does(short: str) -> None:
     x = rng.uniform(0, float(limits.max) * 0.99, N)
     arrays: dict[str, NDArray[Any]] = {"A": a, "B": b, "X": x}
     check(WRAPPING.replace("D", short), {"M": M, "N": N}, arrays)
+
+
+def test_kernels_wrap_what_they_convert() -> None:
+    rng = np.random.default_rng(2)
+    arrays: dict[str, NDArray[Any]] = {
+        "A": np.arange(0, 256, 4, dtype=np.uint8),
+        "U": rng.integers(0, 2**32, 64, dtype=np.uint32),
+        "V": rng.integers(0, 2**64, 64, dtype=np.uint64),
+        "W": rng.integers(-1000, 1000, 64, dtype=np.int32),
+    }
+    check(NARROWED, {"N": 64}, arrays)
 
 
 def test_kernels_take_the_bits_of_numbers() -> None:

@@ -145,6 +145,12 @@ def products(x: Tensor, i: Tensor) -> tuple[Tensor, ...]:
     )  # fmt: skip
 
 
+def wrapping(i: Tensor) -> tuple[Tensor, ...]:
+    """The lowest four bits with their sign, and a generator of random numbers."""
+    j = i.to(torch.int32)
+    return (j << 28) >> 28, (j * 1103515245 + 12345) >> 16, (i * 0x5851F42D4C957F2D) >> 33
+
+
 def linear_algebra(x: Tensor) -> tuple[Tensor, ...]:
     linalg, eye = torch.linalg, torch.eye(4)
     square, side = x[..., :4, :4], x[..., :4, 4:]
@@ -173,6 +179,7 @@ CASES = [
     (windows, (ROWS, NUMBERS)),
     (products, (ROWS, NUMBERS)),
     (roundings, (ROWS,)),
+    (wrapping, (torch.arange(-9, 31),)),
 ]
 
 

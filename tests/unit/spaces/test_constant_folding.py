@@ -47,6 +47,7 @@ def test_of_constants(node: Scalar, value: Scalar) -> None:
         Cast("int32", ONE),
         Cast("float32", Const(0.1, "bfloat16")),
         Select(Binary("lt", Var("i"), ONE), ONE, TENTH),
+        Select(Binary("lt", Var("i"), ONE), Const(0.0, "float32"), Const(-0.0, "float32")),
         Binary("max", Binary("min", Var("i"), ONE), ONE),
         Const(1.0, "float32"),
     ],

@@ -129,7 +129,11 @@ def value_at(stage: Stage, indices: tuple[Scalar, ...]) -> Scalar:
     value = substitute(
         stage.body, {axis.name: index for axis, index in zip(stage.axes, indices, strict=True)}
     )
-    return value if stage.dtype in {*FLOATS, "int32", "int64", "bool"} else Cast(stage.dtype, value)
+    is_narrow = stage.dtype not in {*FLOATS, "int32", "int64", "bool"}
+    may_wrap = stage.dtype == "int32" and any(
+        isinstance(part, Binary) and part.op in ("mul", "shl") for part in walk(stage.body)
+    )
+    return Cast(stage.dtype, value) if is_narrow or may_wrap else value
 
 
 def inline_into(reader: Stage, producer: Stage) -> Stage:
