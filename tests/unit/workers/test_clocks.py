@@ -12,7 +12,7 @@ from tuner.workers.fleet.calls import on_this_clock
 from tuner.workers.fleet.messages import Measured
 
 # Files that ask the clock which can be set: to date a moment, or to compare with a file's time.
-DATING = {"jobs/timeline.py", "trace/program.py"}
+DATING = {"jobs/timeline.py", "scratch.py", "export/artifacts.py"}
 
 
 @pytest.mark.parametrize("folder", ["", "workers", "api", "db"])
