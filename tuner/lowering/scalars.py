@@ -46,6 +46,11 @@ BINARY_BUILDERS: Mapping[BinaryOp, Callable[..., tvm.ir.PrimExpr]] = {
     "shr": tirx.shift_right,
 }  # fmt: skip
 
+# Of truth values, for which TVM makes no arithmetic of LLVM's.
+_TRUTH_BUILDERS: Mapping[BinaryOp, Callable[..., tvm.ir.PrimExpr]] = {
+    "add": tirx.Or, "max": tirx.Or, "mul": tirx.And, "min": tirx.And,
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Scope:
@@ -150,6 +155,8 @@ def lower(node: Scalar, scope: Scope, how: MathFunctions) -> tvm.ir.PrimExpr:
             a, b = _same_dtype(lower(lhs, scope, how), lower(rhs, scope, how))
             if op in ("eq", "ne") and str(a.ty) == "bool":  # LLVM has TVM compare them as floats
                 a, b = a.astype("int8"), b.astype("int8")
+            if op in _TRUTH_BUILDERS and str(a.ty) == "bool":
+                return _TRUTH_BUILDERS[op](a, b)
             value = BINARY_BUILDERS[op](*float_arithmetic.operands(node, a, b))
             if BINARY_OPERATORS[op].is_comparison and float_arithmetic.is_float(a):
                 return float_arithmetic.truth(value)

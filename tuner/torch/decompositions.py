@@ -25,6 +25,8 @@ _RANDOM = (
     "aten.uniform",
     "aten.normal_functional",
 )
+# Negative indices count from the end. It is made of `index_copy`, which takes none.
+_KEPT = ("aten.index_fill",)
 # A kernel that writes its statistics, on copies of them.
 _BATCH_NORM = "aten._native_batch_norm_legit_functional.default"
 
@@ -137,7 +139,11 @@ def rules_without_kernels() -> Mapping[Any, Callable[..., Any]]:
 @lru_cache(maxsize=1)
 def _without_kernels(registered: frozenset[tuple[Any, Any]]) -> Mapping[Any, Callable[..., Any]]:
     table = _rules(registered)
-    kept = {overload: rule for overload, rule in table.items() if not _is_kernel(overload)}
+    kept = {
+        overload: rule
+        for overload, rule in table.items()
+        if not _is_kernel(overload) and str(overload).rpartition(".")[0] not in _KEPT
+    }
     return {**kept, torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward}
 
 

@@ -15,7 +15,12 @@ torch = pytest.importorskip("torch")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
-from tests.support.torch_regions import compile_evaluated, evaluate_traced  # noqa: E402
+from tests.support.torch_regions import (  # noqa: E402
+    compile_evaluated,
+    compile_traced,
+    evaluate_traced,
+)
+from tuner.torch.compiling import by_pytorch  # noqa: E402
 from tuner.torch.layouts import layouts_of  # noqa: E402
 from tuner.torch.partition import partition  # noqa: E402
 
@@ -145,6 +150,16 @@ def test_autocast_regions_have_the_dtypes_of_pytorch() -> None:
         assert right.dtype == torch.bfloat16
         torch.testing.assert_close(got, right, rtol=2e-2, atol=2e-2)
         torch.testing.assert_close(compiled(x), net(x))  # outside of it
+
+
+def test_places_to_fill_count_from_the_end() -> None:
+    def function(x: Any, places: Any) -> Any:
+        return x.index_fill(1, places, 3.0) * 2
+
+    compiled, _ = compile_traced(function, by_pytorch)
+    x, places = torch.randn(2, 5), torch.tensor([0, -1])
+    torch.testing.assert_close(compiled(x, places), function(x, places))
+    check(function, x, places)
 
 
 def test_several_threads_call_a_model() -> None:
