@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from tuner.models.operators import sorting
 from tuner.models.operators.elementwise import after, cast, elementwise, is_inf, is_nan, same
 from tuner.models.operators.indexing import gather_elements
 from tuner.models.operators.movement import along, concatenate, flip, pad, reshape, unsqueeze
@@ -264,6 +265,9 @@ def ranks(x: Value, axis: int, *, greatest: bool) -> Value:
 def kth_least(x: Value, k: int, axis: int) -> tuple[Value, Value]:
     """The element with k before it in sorted order, of each row, and its position; the
     dimension stays as a unit."""
+    if x.shape[axis] > 2 * _SORTED:
+        values, positions = sorting.in_order(x, axis, greatest=False)
+        return along(values, axis, k, 1), along(positions, axis, k, 1)
     position = ranks(x, axis, greatest=False)
 
     def body(*places: Elem) -> Elem:
@@ -308,6 +312,10 @@ def top_k(x: Value, k: int, axis: int, *, greatest: bool) -> tuple[Value, Value]
     """The k greatest (or least) elements of each row in order, and their positions."""
     if x.shape[axis] > 2 * _SORTED and k <= _SORTED // 2:
         return _top_of_tops(x, k, axis, greatest=greatest)
+    if x.shape[axis] > 2 * _SORTED:
+        ordered = sorting.in_order(x, axis, greatest=greatest)
+        values, positions = (along(value, axis, 0, k) for value in ordered)
+        return values, positions
     position = ranks(x, axis, greatest=greatest)
     shape = [k if number == axis else e for number, e in enumerate(x.shape)]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.graph_values import graph_outputs
+from tuner.models.nodes import Scan, calls
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.reduction import cumulative, median, running_extreme, top_k
 from tuner.models.operators.values import Value
@@ -70,6 +71,27 @@ def test_the_first_k_in_order(extent: int, dtype: str, greatest: bool) -> None:
     order = np.argsort(-x if greatest else x, axis=0, kind="stable")[:7]
     np.testing.assert_array_equal(places, order)
     np.testing.assert_array_equal(values, np.take_along_axis(x, order, 0))
+
+
+@pytest.mark.parametrize("greatest", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_long_rows_are_sorted_whole(dtype: str, greatest: bool) -> None:
+    x = np.random.default_rng(1).integers(-999, 999, (2, LONG, 2)).astype(dtype)
+    if dtype == "float32":
+        x[0, [5, 900, 2000], 1] = [np.nan, -np.inf, np.inf]
+    values, places = computed(x, lambda v: top_k(v, LONG, 1, greatest=greatest))
+    order = np.argsort(np.where(np.isnan(x), -np.inf, -x) if greatest else x, 1, kind="stable")
+    np.testing.assert_array_equal(places, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
+
+
+def test_sorting_long_rows_takes_fewer_operations_than_pairs() -> None:
+    builder = GraphBuilder()
+    x = builder.input((1, 32_000), "float32")
+    graph = builder.graph([top_k(x, 32_000, 1, greatest=True)[1]], ["x", "y"])
+    (loop,) = [node for node in graph.nodes if isinstance(node, Scan)]
+    points = sum(count * stage.points for node, count in calls([loop]) for stage in node.stages)
+    assert points < 200 * 32_768
 
 
 def test_the_middle_of_a_long_row() -> None:
