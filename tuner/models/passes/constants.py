@@ -32,6 +32,7 @@ def with_constant_inputs(graph: Graph, values: Mapping[int, Array]) -> Graph:
             inputs=tuple(graph.inputs[number] for number in left),
             constants={**graph.constants, **constants},
             labels=labels,
+            ranges={name: each for name, each in graph.ranges.items() if name not in constants},
         )
     )
 

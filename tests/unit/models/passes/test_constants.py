@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import reshape
 from tuner.models.passes import constants
 from tuner.models.passes.constants import with_constant_inputs
+from tuner.workload.expression import Within
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 SCALE = np.array([1, -2, 0.5, 4], np.float32)
@@ -44,6 +47,14 @@ def test_what_reads_constants_alone_is_computed_ahead() -> None:
     assert len(graph.nodes) == 1 and len(graph.constants) == 1
     (got,) = graph_outputs(graph, [X])
     np.testing.assert_array_equal(got, X * 2 * SCALE**2)
+
+
+def test_ranges_are_of_inputs_alone() -> None:
+    """As places in a table of positions, which modules have as a buffer."""
+    graph = scaled_graph()
+    x, scale = (tensor.name for tensor in graph.inputs)
+    graph = replace(graph, ranges={name: Within(start=0, stop=4) for name in (x, scale)})
+    assert with_constant_inputs(graph, {1: SCALE}).ranges.keys() == {x}
 
 
 def test_large_tensors_are_computed_in_calls(monkeypatch: pytest.MonkeyPatch) -> None:
