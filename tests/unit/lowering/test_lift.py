@@ -17,7 +17,7 @@ from tuner.lowering.module import module
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.rewrite.stages import inlined
 from tuner.workload.arrays import numpy_dtype
-from tuner.workload.expression import Expression, Read, Select, reads, walk
+from tuner.workload.expression import Binary, Expression, Read, Select, reads, walk
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import workload_from_expression, workload_from_notation
@@ -200,6 +200,15 @@ def test_padding_that_the_tensor_cannot_hold_stays_a_selection() -> None:
     assert any(isinstance(node, Select) for node in walk(expression.stages[0].body))
     error, bound = run(te.create_prim_func([x, y]), expression)
     assert error <= bound
+
+
+def test_comparisons_of_floats_are_lifted_as_they_were_written() -> None:
+    """TVM gets them hidden, since it takes what is not less for greater or equal."""
+    text = "kernel k(X: f32[4]) -> (Y: f32[4]) { Y[i] = where(X[i] > 0, X[i], 0.5) }"
+    workload = workload_from_notation(text, {})
+    function = module(default_program(workload), "k")["k"]
+    (stage,) = lift(function, "k").stages
+    assert [node.op for node in walk(stage.body) if isinstance(node, Binary)] == ["gt"]
 
 
 def test_long_chains_of_scalar_operations_are_inlined() -> None:

@@ -210,6 +210,8 @@ class ScalarLifter:
         return _as_dtype(lhs, "int64"), _as_dtype(rhs, "int64")
 
     def _binary(self, kind: str, expr: tvm.ir.Expr) -> Typed:
+        if kind == "NE" and _is_truth(expr):
+            return self.scalar(expr.a.value)
         lhs, rhs = self._unified(self.scalar(expr.a), self.scalar(expr.b))
         if lhs.dtype == "bool":
             raise self.refuse(f"arithmetic on conditions, {str(expr)[:80]!r}")
@@ -301,6 +303,16 @@ class ScalarLifter:
         dtype = COMPUTED_IN.get(narrow, narrow)
         node = Bitcast(narrow, source, value.node)
         return Typed(node if dtype == narrow else Cast(dtype, node), dtype)
+
+
+def _is_truth(expr: tvm.ir.Expr) -> bool:
+    """Whether a condition is compared with false, as `float_arithmetic.truth` writes it."""
+    return (
+        type(expr.a).__name__ == "Cast"
+        and str(expr.a.value.ty) == "bool"
+        and type(expr.b).__name__ == "IntImm"
+        and expr.b.value == 0
+    )
 
 
 def _is_greatest(expr: tvm.ir.Expr) -> bool:
