@@ -37,7 +37,7 @@ _PLAIN, _GENERAL, _ROW_MAJOR = 10, 20, 101
 _DYNAMIC = 2  # omp_sched_dynamic of omp.h
 _CHUNK = 4  # blocks of 32 rows that a thread of taco's takes at a time
 
-Product = Callable[[], object]
+Multiply = Callable[[], object]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class _Description(ctypes.Structure):
     _fields_ = (("type", ctypes.c_int), ("mode", ctypes.c_int), ("diagonal", ctypes.c_int))
 
 
-def mkl(library: Path, product: CsrProduct, threads: int) -> Product:
+def mkl(library: Path, product: CsrProduct, threads: int) -> Multiply:
     """MKL's product, by libmkl_rt."""
     # Its threads spin for 200 ms behind a call, unless they are told not to. Whoever is next waits
     # for them to end, and then finds its own threads asleep.
@@ -141,7 +141,7 @@ class _Tensor(ctypes.Structure):
     )
 
 
-def taco(folder: Path, product: CsrProduct, threads: int) -> Product:
+def taco(folder: Path, product: CsrProduct, threads: int) -> Multiply:
     """The product of taco's kernel in `folder`: libspmv.so or libspmm.so."""
     functions = ctypes.CDLL(str(folder / f"lib{'spmv' if product.width is None else 'spmm'}.so"))
     functions.omp_set_num_threads(threads)

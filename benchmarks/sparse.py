@@ -208,7 +208,7 @@ def csr_clocks(workload: Workload, threads: int, given: Mapping[str, Path]) -> d
     return clocks
 
 
-def _mean_s(call: csr_libraries.Product, number: int) -> float:
+def _mean_s(call: csr_libraries.Multiply, number: int) -> float:
     (sample,) = clock_calls(call, number, 1)
     return sample
 

@@ -12,12 +12,10 @@ from pathlib import Path
 
 import pytest
 
-import tuner
+from tests.support.model_programs import ROOT, run_program
 from tests.support.small_disk import empty, fill_up, small_disk
 
 pytest.importorskip("torch")
-
-ROOT = Path(tuner.__file__).parents[1]
 
 PROGRAM = """
 import sys, torch
@@ -48,20 +46,8 @@ print("tvm" in sys.modules, "ray" in sys.modules)
 """
 
 
-def run(tune: str, data: Path) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, tune],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-        env={
-            "PYTHONPATH": str(ROOT),
-            "PATH": "/usr/bin:/bin:/usr/local/bin",
-            "HOME": str(data),
-            "TUNER_DATA_DIR": str(data),
-        },
-    )
+def run(tune: str, data: Path, program: str = PROGRAM) -> list[str]:
+    done = run_program(program, tune, home=data, timeout_s=900)
     assert done.returncode == 0, done.stderr
     assert "TunerWarning" not in done.stderr, done.stderr
     return done.stdout.splitlines()
@@ -217,7 +203,7 @@ with torch.no_grad():
     for step in range(4):
         torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
         if step == 2:
-            print(calls[0].call.is_pytorch, len(calls[0].weights))
+            print(len(calls[0].weights))
             net[0].weight += 1  # from now on they are passed
 """
 
@@ -225,18 +211,7 @@ with torch.no_grad():
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_frozen_weights_are_constants_until_they_change(tmp_path: Path) -> None:
-    data = {"HOME": str(tmp_path), "TUNER_DATA_DIR": str(tmp_path)}
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin:/usr/local/bin", **data}
     for tune in ("now", "off"):  # a second process finds what the first one has made
-        done = subprocess.run(
-            [sys.executable, "-c", FROZEN, tune],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=250,
-            env=environment,
-        )
-        assert done.returncode == 0 and "TunerWarning" not in done.stderr, done.stderr
-        assert done.stdout.split()[1] == "4"
+        assert run(tune, tmp_path, FROZEN) == ["4"]
     # One of the frozen weights, and one that takes them.
     assert len({path.parent for path in tmp_path.glob("torch/*/*.so")}) == 2

@@ -5,20 +5,21 @@ from __future__ import annotations
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from weakref import WeakSet
 
 
-class Inherited:
+class Inherited(ABC):
     """An object of which a forked child has a copy that it has to make its own."""
 
     def __init__(self) -> None:
         _INHERITED.add(self)
 
+    @abstractmethod
     def after_fork(self) -> None:
         """Is called in the child, before anything else runs there."""
-        raise NotImplementedError
 
 
 # The system forks a process as a whole, so there is one set of it.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import traceback
@@ -17,7 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import tuner  # noqa: E402
+from tests.support.model_programs import run_program  # noqa: E402
 from tests.support.torch_libraries import double_graph  # noqa: E402
 from tuner.torch.call import RegionCall  # noqa: E402
 from tuner.torch.forks import ProcessLock  # noqa: E402
@@ -215,17 +214,5 @@ os._exit(0)
 @pytest.mark.slow
 def test_children_call_compiled_models(tmp_path: Path) -> None:
     """With shapes that are there, and with new ones."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-        env={
-            "PYTHONPATH": str(Path(tuner.__file__).parents[1]),
-            "PATH": "/usr/bin:/bin:/usr/local/bin",
-            "TUNER_DATA_DIR": str(tmp_path),
-            "HOME": str(tmp_path),
-        },
-    )
+    done = run_program(PROGRAM, home=tmp_path, timeout_s=200)
     assert done.stdout == "[0, 0, 0]\n[[0, 1], [2, 3]]\n", done.stderr

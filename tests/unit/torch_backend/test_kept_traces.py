@@ -6,8 +6,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,8 +16,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import tuner  # noqa: E402
 from tests.support.depth import thinned  # noqa: E402
+from tests.support.model_programs import run_program  # noqa: E402
 from tuner.models.graph_archive import unpacked  # noqa: E402
 from tuner.models.reference.evaluation import evaluate_graph  # noqa: E402
 from tuner.torch.compiling import compiled  # noqa: E402
@@ -362,19 +360,7 @@ def test_processes_agree_on_the_key(tmp_path: Path) -> None:
     """Also where Python hashes texts otherwise."""
     counts = []
     for seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=300,
-            env={
-                "PYTHONPATH": str(Path(tuner.__file__).parents[1]),
-                "PATH": "/usr/bin:/bin:/usr/local/bin",
-                "HOME": str(tmp_path),
-                "TUNER_DATA_DIR": str(tmp_path),
-                "PYTHONHASHSEED": seed,
-            },
-        )
+        done = run_program(PROGRAM, home=tmp_path, timeout_s=300, PYTHONHASHSEED=seed)
+        assert done.returncode == 0, done.stderr
         counts.append(done.stdout.split()[-1])
     assert counts == ["1", "0"]
