@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from tests.support.graph_values import graph_outputs  # noqa: E402
 from tests.support.torch_regions import Traced  # noqa: E402
 from tuner.models.graph_archive import unpacked  # noqa: E402
+from tuner.models.passes.fusion import fuse  # noqa: E402
 from tuner.torch.call import RegionCall  # noqa: E402
 from tuner.torch.frozen_call import FrozenCall, given_weights  # noqa: E402
 from tuner.torch.frozen_graph import FrozenGraph, frozen_layouts, weights_among  # noqa: E402
@@ -140,6 +141,19 @@ def test_a_frozen_graph_computes_the_same(dtype: Any) -> None:
     )
     eager = given_weights(lambda *all_given: all_given, len(tensors), frozen.weights)
     assert all(a is b for a, b in zip(eager(tensors[place]), tensors, strict=True))
+
+
+def test_roots_of_a_batch_normalisation_are_computed_for_channels_alone() -> None:
+    net, x = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3)).eval(), torch.ones(1, 2, 4, 4)
+    frozen, _ = frozen_region(net, x)
+    roots = {
+        name: [node.name for node in fuse(graph).nodes if "rsqrt" in str(node)]
+        for name, graph in (
+            ("plain", unpacked(frozen.graph.content)),
+            ("frozen", unpacked(frozen.content)),
+        )
+    }
+    assert roots == {"plain": ["batch_norm_factor"], "frozen": []}
 
 
 def test_a_frozen_graph_belongs_to_the_values_of_its_weights() -> None:

@@ -114,11 +114,19 @@ def batch_norm(
     are constants."""
     given = (scale, bias, mean, variance)
     if any(value.array is None for value in given):
+        # A tensor of its own: a root for each channel, not for each element.
+        factor = elementwise(
+            "batch_norm_factor",
+            lambda g, v: g * unary("rsqrt", v + epsilon),
+            scale,
+            variance,
+            dtype=x.computed_in,
+        )
         return elementwise(
             "batch_norm",
-            lambda e, g, b, m, v: (e - m) * (g * unary("rsqrt", v + epsilon)) + b,
+            lambda e, f, b, m: (e - m) * f + b,
             x,
-            *(channel(value, x.rank) for value in given),
+            *(channel(value, x.rank) for value in (factor, bias, mean)),
         )
     gamma, beta, centre, spread = (np.asarray(value.array, np.float64) for value in given)
     factor = gamma / np.sqrt(spread + epsilon)
