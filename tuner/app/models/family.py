@@ -25,6 +25,8 @@ from tuner.models.files.input_shapes import InputShapes
 from tuner.models.files.input_values import InputValues
 from tuner.models.graph import Graph
 from tuner.models.importer import import_model
+from tuner.models.reference.accuracy import greatest_error
+from tuner.models.reference.amplification import allowed_error
 from tuner.models.tuning.numerics import NumericsPolicy
 from tuner.runtime.loader import ALIGNMENT
 from tuner.runtime.portfolio import Portfolio
@@ -262,6 +264,7 @@ def _error(
     right = right_outputs(model, graph, inputs, shapes)
     checked = executor.run(path, str(made.symbol), inputs)
     symbol = f"{made.symbol} with {family.batch.name}={batch}"
+    tolerance = allowed_error(graph, inputs, tolerance, greatest_error(checked.outputs, right))
     return largest_error(symbol, checked.outputs, right, tolerance)
 
 

@@ -1,8 +1,8 @@
-"""How far rounding errors move the outputs of a graph that rounds to less than float32.
+"""How far rounding errors move the outputs of a graph.
 
 A sum in another order may lie on the other side of a half, and so be quantised to the next
-step. What deep networks, above all untrained ones, make of that may be more than the random
-walk of `tuner.models.reference.accuracy.tolerance_of`.
+step; a difference of large numbers loses their digits. What deep networks, above all untrained
+ones, make of that may be more than `tuner.models.reference.accuracy.tolerance_of`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.models.graph import Array, Graph
-from tuner.models.reference.accuracy import TOLERANCE, greatest_error, tolerance_of
+from tuner.models.reference.accuracy import greatest_error
 from tuner.models.reference.evaluation import evaluate_outputs
 from tuner.workload.expression import Const, Expression, Scalar, rewrite
 from tuner.workload.reference import SUM_FACTOR, UNIT_ROUNDOFF
@@ -25,13 +25,8 @@ _MOST = 0.5  # what is wrong, rather than rounded otherwise, is further off
 
 
 def allowed_error(graph: Graph, inputs: Sequence[Array], tolerance: float, error: float) -> float:
-    """The tolerance, or what rounding errors cause for these inputs where `error` exceeds it.
-
-    Of a graph that rounds to nothing less than float32 it is the tolerance.
-    """
-    if error <= tolerance or tolerance_of(graph) <= TOLERANCE:
-        return tolerance
-    return max(tolerance, amplified(graph, inputs))
+    """The tolerance, or what rounding errors cause for these inputs where `error` exceeds it."""
+    return tolerance if error <= tolerance else max(tolerance, amplified(graph, inputs))
 
 
 def amplified(graph: Graph, inputs: Sequence[Array]) -> float:

@@ -212,6 +212,15 @@ def test_what_a_quantised_network_amplifies_is_measured() -> None:
     assert allowed_error(stored_as("float32", 9), steady, TOLERANCE, 0.2) == TOLERANCE
 
 
+def test_what_a_difference_of_large_numbers_loses_is_allowed() -> None:
+    builder = GraphBuilder()
+    difference = elementwise("less", lambda e: e - 100, builder.input([64], "float32"))
+    graph, x = builder.graph([difference], ["x", "y"]), np.full(64, 100.01, np.float32)
+    moved = 2 * 100 * 2.0**-20 / 0.01  # the input and the constant, each by 16 units of 2^-24
+    assert allowed_error(graph, [x], TOLERANCE, 0.05) == pytest.approx(4 * moved, rel=0.1)
+    assert allowed_error(graph, [x], TOLERANCE, TOLERANCE) == TOLERANCE
+
+
 def test_an_error_is_relative_to_each_outputs_greatest_value() -> None:
     right = [np.array([1.0, -100.0]), np.array([1e-3])]
     assert greatest_error([np.array([2.0, -100.0]), np.array([1e-3])], right) == 0.01
