@@ -115,7 +115,7 @@ def batch_norm(
     given = (scale, bias, mean, variance)
     if any(value.array is None for value in given):
         # A tensor of its own: a root for each channel, not for each element.
-        factor = elementwise(
+        scaling = elementwise(
             "batch_norm_factor",
             lambda g, v: g * unary("rsqrt", v + epsilon),
             scale,
@@ -126,7 +126,7 @@ def batch_norm(
             "batch_norm",
             lambda e, f, b, m: (e - m) * f + b,
             x,
-            *(channel(value, x.rank) for value in (factor, bias, mean)),
+            *(channel(value, x.rank) for value in (scaling, bias, mean)),
         )
     gamma, beta, centre, spread = (np.asarray(value.array, np.float64) for value in given)
     factor = gamma / np.sqrt(spread + epsilon)
