@@ -1,7 +1,7 @@
 """Folders of temporary files that do not outlive their process for long.
 
 A process that is killed leaves its folders behind. Each is locked while its process lives, and
-the next one that makes a folder of the same prefix removes those that nobody has locked.
+the next one that makes such a folder removes those that nobody has locked.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from pathlib import Path
 
 from tuner.errors import TunerError
 
+# Folders that are named so are looked after together: some are made too rarely for the next of
+# its own kind to remove it.
+COMMON = "tuner-scratch-"
 _NEW_S = 60.0  # a folder younger than that may be of a process that is about to lock it
 
 
@@ -31,11 +34,11 @@ class NoRoom(TunerError):
 def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """A folder for the block, in the folder for temporary files or in another.
 
-    The prefix must be one that only we use. Raises NoRoom where the block, or making the folder,
-    finds the disk for temporary files full.
+    The prefix must be one that only we use, as those are that begin with COMMON. Raises NoRoom
+    where the block, or making the folder, finds the disk for temporary files full.
     """
     try:
-        remove_leftovers(prefix, parent)
+        remove_leftovers(COMMON if prefix.startswith(COMMON) else prefix, parent)
         with tempfile.TemporaryDirectory(
             prefix=prefix, dir=parent, ignore_cleanup_errors=True
         ) as name:

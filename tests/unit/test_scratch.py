@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.scratch import NoRoom, temporary_folder
+from tuner.scratch import COMMON, NoRoom, temporary_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
@@ -56,6 +56,18 @@ def test_the_next_process_removes_what_a_killed_process_left(
     with temporary_folder("tuner-held-") as mine:
         assert not folder.exists() and mine.is_dir() and other.is_dir()
     assert not mine.exists()
+
+
+def test_what_is_made_rarely_is_removed_with_what_is_made_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left, fresh = tmp_path / f"{COMMON}rare-a", tmp_path / f"{COMMON}rare-b"
+    for folder in (left, fresh):
+        folder.mkdir()
+    os.utime(left, (1, 1))
+    with temporary_folder(f"{COMMON}often-"):
+        assert not left.exists() and fresh.is_dir()
 
 
 def test_a_full_disk_has_its_way_out() -> None:

@@ -5,11 +5,9 @@ Expression to program to scheduled module to machine code.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -35,6 +33,7 @@ from tuner.lowering.passes.transposition import transpose_in_registers
 from tuner.lowering.passes.widening_products import use_widening_products
 from tuner.lowering.schedule import StoredSchedule, prepack_of, replay, schedule, stored
 from tuner.runtime.prepack import Prepack
+from tuner.scratch import temporary_folder
 from tuner.spaces.by_target import cpu_space
 from tuner.spaces.core.space import Config
 from tuner.spaces.cpu.default import default_cpu_program
@@ -237,8 +236,8 @@ def _generated_for_fixed_vectors(
 
 
 def _object_code(generated: tvm.runtime.Module) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="tuner-build-") as scratch:
-        path = Path(scratch) / "kernel.o"
+    with temporary_folder("tuner-scratch-build-") as scratch:
+        path = scratch / "kernel.o"
         generated.write_to_file(str(path))
         return path.read_bytes()
 

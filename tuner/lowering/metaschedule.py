@@ -8,16 +8,15 @@ finds the record by that module, not by the module of a user's program.
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import tvm
 from tvm.s_tir import Schedule, meta_schedule
 from tvm.s_tir.schedule import Trace
 
 from tuner.lowering.schedule import StoredSchedule, replay
+from tuner.scratch import temporary_folder
 
 # The files of a MetaSchedule work_dir.
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
@@ -44,8 +43,8 @@ def database(records: Sequence[Record]) -> dict[str, bytes]:
 
     The same records give the same bytes.
     """
-    with tempfile.TemporaryDirectory(prefix="tuner-records-") as folder:
-        paths = [Path(folder) / name for name in (WORKLOADS, RECORDS)]
+    with temporary_folder("tuner-scratch-records-") as folder:
+        paths = [folder / name for name in (WORKLOADS, RECORDS)]
         store = meta_schedule.database.JSONDatabase(*map(str, paths))
         for record in records:
             _commit(store, record)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.errors import TunerError
+from tuner.scratch import temporary_folder
 
 COMPILE_FLAGS = (
     "-std=gnu11",
@@ -146,24 +147,24 @@ class Toolchain:
         path = self._cache_folder() / f"{Path(source).stem}-{key}.o"
         if sound(path):
             return path
-        with tempfile.TemporaryDirectory(prefix="tuner-cc-") as scratch:
+        with temporary_folder("tuner-scratch-cc-") as scratch:
             for name, content in {**headers, source: text}.items():
-                Path(scratch, name).write_text(content)
+                (scratch / name).write_text(content)
             run([*self.command, *flags, "-c", source, "-o", "out.o"], cwd=scratch)
-            compiled = Path(scratch, "out.o").read_bytes()
+            compiled = (scratch / "out.o").read_bytes()
         store(path, compiled)
         store(checksum_of(path), hashlib.sha256(compiled).hexdigest().encode())
         return path
 
     def shared(self, objects: Sequence[Path], *, soname: str, exported: Sequence[str]) -> bytes:
         """A shared library that shows only the symbols in `exported`."""
-        with tempfile.TemporaryDirectory(prefix="tuner-ld-") as scratch:
-            Path(scratch, "exports.map").write_text(version_script(exported))
+        with temporary_folder("tuner-scratch-ld-") as scratch:
+            (scratch / "exports.map").write_text(version_script(exported))
             flags = (*LINK_FLAGS, f"-Wl,-soname,{soname}", "-Wl,--version-script=exports.map")
             run(
                 [*self.command, *flags, "-o", "out.so", *map(str, objects), *LIBRARIES], cwd=scratch
             )
-            return Path(scratch, "out.so").read_bytes()
+            return (scratch / "out.so").read_bytes()
 
     def module(
         self, objects: Sequence[Path], *, exported: Sequence[str], imported: Sequence[str]
@@ -172,27 +173,27 @@ class Toolchain:
 
         Functions in `imported` that the objects call are the loading program's to give.
         """
-        with tempfile.TemporaryDirectory(prefix="tuner-ld-") as scratch:
-            Path(scratch, "imports").write_text("".join(f"{name}\n" for name in imported))
+        with temporary_folder("tuner-scratch-ld-") as scratch:
+            (scratch / "imports").write_text("".join(f"{name}\n" for name in imported))
             flags = (*MODULE_FLAGS, "-Wl,--allow-undefined-file=imports")
             shown = (f"-Wl,--export={name}" for name in exported)
             run([*self.command, *flags, *shown, "-o", "out.wasm", *map(str, objects)], cwd=scratch)
-            return Path(scratch, "out.wasm").read_bytes()
+            return (scratch / "out.wasm").read_bytes()
 
     def program(self, objects: Sequence[Path]) -> bytes:
         """A program that has every library loaded that tuned libraries need."""
-        with tempfile.TemporaryDirectory(prefix="tuner-ld-") as scratch:
+        with temporary_folder("tuner-scratch-ld-") as scratch:
             parts = (*PROGRAM_FLAGS, "-o", "out", *map(str, objects), *LIBRARIES)
             run([*self.command, *parts], cwd=scratch)
-            return Path(scratch, "out").read_bytes()
+            return (scratch / "out").read_bytes()
 
     def static(self, objects: Sequence[Path], *, member: str, exported: Sequence[str]) -> bytes:
         """An archive of one object that shows only the symbols in `exported`.
 
         All others are local, so that two archives never clash.
         """
-        with tempfile.TemporaryDirectory(prefix="tuner-ar-") as scratch:
-            Path(scratch, "keep").write_text("".join(f"{name}\n" for name in exported))
+        with temporary_folder("tuner-scratch-ar-") as scratch:
+            (scratch / "keep").write_text("".join(f"{name}\n" for name in exported))
             run([*self.command, "-nostdlib", "-r", "-o", "all.o", *map(str, objects)], cwd=scratch)
             run(
                 [
@@ -205,20 +206,20 @@ class Toolchain:
                 cwd=scratch,
             )
             run([f"{self.prefix}ar", "rcsD", "out.a", member], cwd=scratch)
-            return Path(scratch, "out.a").read_bytes()
+            return (scratch / "out.a").read_bytes()
 
     def renamed(self, object_code: bytes, old: str, new: str) -> bytes:
         """The object with one symbol renamed.
 
         Kernels that were compiled apart may have the same entry name.
         """
-        with tempfile.TemporaryDirectory(prefix="tuner-objcopy-") as scratch:
-            Path(scratch, "in.o").write_bytes(object_code)
+        with temporary_folder("tuner-scratch-objcopy-") as scratch:
+            (scratch / "in.o").write_bytes(object_code)
             run(
                 [f"{self.prefix}objcopy", f"--redefine-sym={old}={new}", "in.o", "out.o"],
                 cwd=scratch,
             )
-            return Path(scratch, "out.o").read_bytes()
+            return (scratch / "out.o").read_bytes()
 
     def _cache_folder(self) -> Path:
         try:

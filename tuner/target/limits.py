@@ -10,11 +10,11 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 from importlib.resources import files
 from pathlib import Path
 
 from tuner.errors import TunerError
+from tuner.scratch import temporary_folder
 from tuner.target.document import limits_from_document
 from tuner.target.target import Limits
 
@@ -47,8 +47,8 @@ def measure_limits(core: int, seconds: float = 1.0, *, compiler: str | None = No
     if core not in os.sched_getaffinity(0):
         usable = ", ".join(map(str, sorted(os.sched_getaffinity(0))))
         raise LimitsError(f"core {core} is not among those this process may use: {usable}")
-    with tempfile.TemporaryDirectory(prefix="tuner-limits-") as folder:
-        program = _compile(_compiler(compiler), Path(folder))
+    with temporary_folder("tuner-scratch-limits-") as folder:
+        program = _compile(_compiler(compiler), folder)
         command = [str(program), str(seconds), str(_largest_set_bytes()), str(core)]
         try:
             done = subprocess.run(

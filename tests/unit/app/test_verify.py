@@ -243,7 +243,7 @@ def test_a_harmful_library_is_loaded_in_the_fence_alone(copy: Path, tmp_path: Pa
     edit(copy, lambda document: document["files"].update({"lib/libkit.so": digest}))
     assert not verify_export(copy, SETTINGS).ok
     maps = Path("/proc/self/maps").read_text()
-    assert str(copy) not in maps and "tuner-verify-" not in maps
+    assert str(copy) not in maps and "tuner-scratch-verify-" not in maps
 
 
 @pytest.mark.parametrize("place", ["lib/libkit.so", "manifest.json", "lib", "include/kit.h"])

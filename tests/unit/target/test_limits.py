@@ -8,13 +8,17 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
+import time
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.measured_target import GPU, GPU_LIMITS
+from tuner.scratch import COMMON, temporary_folder
 from tuner.target.detect import detect_cpu, parse_target
 from tuner.target.document import (
     DocumentError,
@@ -26,6 +30,13 @@ from tuner.target.document import (
 from tuner.target.limits import FLAGS, MACHINE_FLAGS, LimitsError, measure_limits
 from tuner.target.merged_limits import highest
 from tuner.target.target import Limits
+
+ROOT = Path(__file__).resolve().parents[3]
+MEASURE = """
+import os
+from tuner.target.limits import measure_limits
+measure_limits(min(os.sched_getaffinity(0)), 0.1)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +138,24 @@ def test_of_two_measurements_the_highest_rates_count() -> None:
 def test_malformed_target_is_refused() -> None:
     with pytest.raises(DocumentError, match="malformed target"):
         target_from_document({**target_to_document(detect_cpu()), "colour": "blue"})
+
+
+def test_a_measurement_that_is_killed_leaves_nothing_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-c", MEASURE], env=environment)
+    while not (compilers := psutil.Process(process.pid).children()):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    psutil.wait_procs(compilers, timeout=30)  # which end by themselves
+    (left,) = tmp_path.glob("tuner-*")
+    os.utime(left, (1, 1))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with temporary_folder(f"{COMMON}other-"):
+        assert not left.exists()
 
 
 def test_no_compiler_and_no_core_are_named() -> None:

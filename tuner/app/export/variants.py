@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from tuner.app.export.schedules import stored_schedule
@@ -20,6 +18,7 @@ from tuner.measure.runner import RunnerProcess
 from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
 from tuner.measure.timing import TimingPlan
 from tuner.runtime.link import link
+from tuner.scratch import temporary_folder
 from tuner.settings import Settings
 from tuner.target.architectures.table import architecture_of, detectable_features
 from tuner.target.architectures.x86_64.cpuid import LEVELS
@@ -111,10 +110,10 @@ class VariantMaker:
             )
             for name, code in codes.items()
         }
-        with tempfile.TemporaryDirectory(prefix="tuner-variant-") as folder:
+        with temporary_folder("tuner-scratch-variant-") as folder:
             contenders = []
             for name, candidate in compiled.items():
-                path = Path(folder) / f"{name}.so"
+                path = folder / f"{name}.so"
                 path.write_bytes(link(SYMBOL + "s", [function_of(candidate)]))
                 timeout_s = self._settings.run_timeout_s
                 contenders.append(

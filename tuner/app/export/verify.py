@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,6 +37,7 @@ from tuner.measure.gpu.sanitizer import sanitize as sanitize_kernel
 from tuner.measure.race import Contender, race
 from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
 from tuner.runtime.cuda_driver import CudaError, NoDriver
+from tuner.scratch import temporary_folder
 from tuner.settings import Settings
 from tuner.target.architectures.table import detectable_features
 from tuner.target.detect import declared_targets
@@ -93,13 +93,13 @@ def verify_export(
     machine = _detected(platform, manifest)
     verdicts = []
     with (
-        tempfile.TemporaryDirectory(prefix="tuner-verify-") as folder,
+        temporary_folder("tuner-scratch-verify-") as folder,
         platform.runner(machine, settings) as runner,
     ):
         verifier = _Verifier(
             directory=directory,
             manifest=manifest,
-            library=_private_copy(directory, manifest, Path(folder)),
+            library=_private_copy(directory, manifest, folder),
             platform=platform,
             runner=runner,
             machine=machine,

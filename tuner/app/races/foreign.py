@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from tuner.app.kernels.promoted import Promoted
@@ -20,6 +19,7 @@ from tuner.measure.foreign.judgement import judge_source
 from tuner.measure.foreign.verdict import Verdict
 from tuner.measure.gpu.examination import judge_cuda
 from tuner.measure.gpu.runner import GpuRunner
+from tuner.scratch import temporary_folder
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workers.fleet.messages import Problem
@@ -52,8 +52,8 @@ def judged(
             else f"target {settings.target!r} is a CPU, and the source is CUDA C++; use the target "
             f"cuda"
         )
-    with tempfile.TemporaryDirectory(prefix="tuner-rival-") as folder:
-        rival = _rival(database, workload, target, settings, Path(folder)) if race else None
+    with temporary_folder("tuner-scratch-rival-") as folder:
+        rival = _rival(database, workload, target, settings, folder) if race else None
         symbol, timeout_s = symbol_of(workload), settings.run_timeout_s
         if launch is None:
             lane = first_lane(settings, settings.threads)

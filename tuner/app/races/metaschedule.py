@@ -10,7 +10,6 @@ import base64
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from tuner.lowering.importers.records import ForeignRecord, RecordError, read_da
 from tuner.measure.race import Contender, RaceResult, race
 from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
 from tuner.runtime.link import Function, link
+from tuner.scratch import temporary_folder
 from tuner.settings import Settings
 from tuner.target.document import target_to_document
 from tuner.target.roofline import roofline_fraction
@@ -133,7 +133,7 @@ def _replay(record: ForeignRecord, target: Target, threads: int) -> Replayed:
     }
     command = [sys.executable, "-P", "-m", "tuner.lowering.importers.import_server"]
     try:
-        with tempfile.TemporaryDirectory(prefix="tuner-import-") as folder:  # all it may write to
+        with temporary_folder("tuner-scratch-import-") as folder:  # all it may write to
             done = subprocess.run(
                 command, input=json.dumps(request), env=compiler_environment(), cwd=folder,
                 capture_output=True, text=True,
@@ -171,17 +171,17 @@ def _settle(
     workload, threads = replayed[0].workload, settings.threads
     incumbent = promoted_kernel(database, workload, target, threads)
     with (
-        tempfile.TemporaryDirectory(prefix="tuner-import-") as folder,
+        temporary_folder("tuner-scratch-import-") as folder,
         cpu_runner(settings) as runner,
     ):
         try:
-            contenders = [default_contender(workload, target, threads, Path(folder))]
+            contenders = [default_contender(workload, target, threads, folder)]
         except RaceError as error:
             raise RecordError(str(error)) from error
         if incumbent is not None:
             contenders.append(_incumbent_contender(database, incumbent, settings))
         for entrant in replayed:
-            path = Path(folder) / f"{entrant.record.number}.so"
+            path = folder / f"{entrant.record.number}.so"
             path.write_bytes(entrant.library)
             contenders.append(_contender(entrant.name, path, SYMBOL, settings))
         result = race(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from tuner.measure.race import Contender, RaceResult, race, rival_contender
 from tuner.measure.rivals.rivals import check_rival
 from tuner.measure.statistics import race_median_ci95, ratio_of_medians
 from tuner.measure.timing import PROMOTION, with_cache
+from tuner.scratch import temporary_folder
 from tuner.settings import Settings
 from tuner.target.capability import target_flag
 from tuner.target.target import Target
@@ -148,7 +148,7 @@ def race_kernel(
         stored=kernel, workload=workload, artifacts=ArtifactStore(settings.artifacts)
     )
     with (
-        tempfile.TemporaryDirectory(prefix="tuner-race-") as folder,
+        temporary_folder("tuner-scratch-race-") as folder,
         platform.runner(target, settings) as runner,
     ):
         runs = runner.prepare(workload, threads=kernel.threads, seed=settings.seed)
@@ -162,7 +162,7 @@ def race_kernel(
         ]
         for name in dict.fromkeys(rivals):
             if name == DEFAULT:
-                contenders.append(default_contender(workload, target, kernel.threads, Path(folder)))
+                contenders.append(default_contender(workload, target, kernel.threads, folder))
             else:
                 contenders.append(rival_contender(name))
         contenders += others

@@ -11,7 +11,6 @@ import binascii
 import gzip
 import io
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -21,6 +20,7 @@ from tuner.export.directory import check_replaceable, place, unlisted_files
 from tuner.export.errors import ManifestError
 from tuner.export.manifest import Manifest, verify_hashes
 from tuner.export.signature import is_signed
+from tuner.scratch import temporary_folder
 
 LARGEST_BYTES = 1 << 30  # of an unpacked library; one of a kernel has some hundred kilobytes
 MOST_FILES = 10_000
@@ -40,13 +40,13 @@ def unpack(kernel: str, download: Download, directory: Path, *, public_key: str 
             f"service makes one"
         )
     files = read_archive(kernel, download.content)
-    with tempfile.TemporaryDirectory(prefix="tuner-download-") as scratch:
+    with temporary_folder("tuner-scratch-download-") as scratch:
         for name, content in files.items():
-            path = Path(scratch) / name
+            path = scratch / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        manifest = verify_hashes(Path(scratch), public_key=public_key)
-        unlisted = unlisted_files(Path(scratch), manifest)
+        manifest = verify_hashes(scratch, public_key=public_key)
+        unlisted = unlisted_files(scratch, manifest)
     if unlisted:
         raise ManifestError(
             f"the archive of kernel {kernel} holds {unlisted[0]!a}, which its manifest "

@@ -21,6 +21,7 @@ from pathlib import Path
 from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
 from tuner.runtime.nvrtc import ARCHITECTURES
+from tuner.scratch import temporary_folder
 from tuner.target.target import Target
 
 COMPILE_TIMEOUT_S = 120.0  # nvcc takes seconds for a large unrolled kernel; beyond this it is stuck
@@ -114,8 +115,8 @@ class CudaCompiler:
 
     def _run(self, source: str, arch: str) -> tuple[bytes | None, str]:
         """The cubin and what the compiler printed. The cubin is None where it refused."""
-        with tempfile.TemporaryDirectory(prefix="tuner-nvcc-") as scratch:
-            source_path, cubin_path = Path(scratch) / "kernel.cu", Path(scratch) / "kernel.cubin"
+        with temporary_folder("tuner-scratch-nvcc-") as scratch:
+            source_path, cubin_path = scratch / "kernel.cu", scratch / "kernel.cubin"
             source_path.write_text(source)
             command = [
                 str(self.nvcc),
@@ -143,7 +144,7 @@ class CudaCompiler:
                     f"less unrolling fits"
                 )
                 raise BuildError(message) from error
-            log = (process.stdout + process.stderr).replace(scratch + "/", "")
+            log = (process.stdout + process.stderr).replace(f"{scratch}/", "")
             return (cubin_path.read_bytes() if process.returncode == 0 else None), log
 
     def _store(self, entry: Path, code: bytes | None, log: str) -> None:

@@ -6,9 +6,7 @@ seconds for the compiler; the caller stores the result with the target.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -32,6 +30,7 @@ from tuner.measure.gpu.probing import CHECKED_ROUNDS, ProbingTask
 from tuner.measure.gpu.runner import GpuLane, GpuRunner
 from tuner.measure.wire import Document
 from tuner.runtime.cuda_link import link_cuda
+from tuner.scratch import temporary_folder
 from tuner.spaces.cuda.limits import architecture_of
 from tuner.target.arithmetic import ArithmeticUnit
 from tuner.target.limits import LimitsError
@@ -61,14 +60,14 @@ def measure_gpu_limits(target: Target, lane: GpuLane, compiled: Compile) -> Limi
     probes = rate_probes(architecture)
     try:
         cubin = compiled(source(probes), target)
-        with GpuRunner(lane) as runner, tempfile.TemporaryDirectory(prefix="tuner-limits-") as home:
+        with GpuRunner(lane) as runner, temporary_folder("tuner-scratch-limits-") as home:
             runner.start()
             multiprocessors = int(runner.facts["multiprocessors"])
             sets = working_sets(
                 int(runner.facts["l2_bytes"]) or target.l2_bytes,
                 int(runner.facts["memory_bytes"]),
             )
-            library = Path(home) / f"lib{LIBRARY}.so"
+            library = home / f"lib{LIBRARY}.so"
             library.write_bytes(
                 link_cuda(
                     LIBRARY,
