@@ -8,10 +8,13 @@ from typing import Any
 
 from benchmarks.torch.judging import NotRun
 
+TOO_SLOW = "too slow"
+
 
 def apart(measured: Callable[..., Mapping[str, Any]], *case: Any, seconds: float) -> dict[str, Any]:
     """The line of a case. It has `not_run` with the reason where the case is none for this
-    machine or takes longer, and `raised` where it raises or its process dies."""
+    machine or takes longer, which is `TOO_SLOW`, and `raised` where it raises or its process
+    dies."""
     context = multiprocessing.get_context("fork")  # what was imported is not imported again
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_send, args=(there, measured, case))
@@ -19,7 +22,7 @@ def apart(measured: Callable[..., Mapping[str, Any]], *case: Any, seconds: float
     there.close()
     try:
         if not here.poll(seconds):
-            return {"not_run": f"it took more than {seconds:g} s"}
+            return {"not_run": f"{TOO_SLOW}: it took more than {seconds:g} s"}
         line: dict[str, Any] = here.recv()
         return line
     except EOFError:

@@ -97,7 +97,7 @@ def measured(path: Path, by: str) -> dict[str, Any]:
     left = compiled.backend.left
     return {
         "cut": cut,
-        **counted(compiled.backend),
+        **counted(compiled.backend.parts),
         "share_of_time": round(share, 4),
         "error": error,
         "right": is_right,

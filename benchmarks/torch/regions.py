@@ -8,16 +8,19 @@ model with regions that PyTorch computes too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from tests.support.torch_libraries import by_library
-from tests.support.torch_regions import Traced, compile_traced, evaluated
+from tests.support.torch_regions import compile_traced, evaluated
 from tuner.torch.compiling import RegionFunction
-from tuner.torch.explanation import computes
-from tuner.torch.partition import Region
+from tuner.torch.explanation import computes, kept_race
+from tuner.torch.graph_compiler import GraphCompiler
+from tuner.torch.options import options_from
+from tuner.torch.partition import Partition, Region
 from tuner.torch.rebuilding import Function, OfPyTorch
 
 COMPUTED_BY: Mapping[str, RegionFunction] = {"evaluator": evaluated, "libraries": by_library}
@@ -65,11 +68,31 @@ def _is_inside(event: Any) -> bool:
     return event is not None
 
 
-def counted(backend: Traced) -> dict[str, int]:
+class Tuned:
+    """The backend `tuner` with options; `parts` are the partitions that it made."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.parts: list[Partition] = []
+        self._options = options
+        self._compiler = GraphCompiler(lambda traced, cut: self.parts.append(cut))
+
+    def __call__(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Function:
+        return self._compiler.function(module, inputs, None, self._options)
+
+    @property
+    def libraries(self) -> int:
+        """Regions whose library is faster than PyTorch."""
+        options = options_from(None, self._options)
+        races = [kept_race(region, options) for cut in self.parts for region in cut.regions]
+        return sum(race is not None and race.is_faster for race in races)
+
+
+def counted(parts: Sequence[Partition]) -> dict[str, int]:
     """Calls of operators, those in regions, and regions."""
-    ours = sum(computes(node) for region in backend.regions for node in region.part.nodes)
+    regions = [region for cut in parts for region in cut.regions]
+    ours = sum(computes(node) for region in regions for node in region.part.nodes)
     return {
-        "calls": ours + len(backend.left),
+        "calls": ours + sum(len(cut.left) for cut in parts),
         "in_regions": ours,
-        "regions": len(backend.regions),
+        "regions": len(regions),
     }

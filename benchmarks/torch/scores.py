@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 from typing import Any
 
 import torch
@@ -47,6 +48,13 @@ def score(outcomes: Sequence[Outcome], t: int) -> float:
     logarithms = [math.log(speedup) for speedup in right]
     logarithms += [math.log(_FAILED)] * (len(outcomes) - len(right))
     return math.exp(sum(logarithms) / len(outcomes))
+
+
+def mean_speedup(outcomes: Sequence[Outcome]) -> float:
+    """The geometric mean of the speedups of those that are right at a tolerance, of which there
+    is one at least."""
+    right = [outcome.speedup for outcome in outcomes if outcome.right_from < math.inf]
+    return geometric_mean(right)
 
 
 def right_from(got: Sequence[Any], right: Sequence[Any]) -> float:

@@ -138,11 +138,12 @@ def _summary(region: Region, options: Options) -> RegionSummary:
         kernels=len(region.graph.nodes),
         inputs=len(part.inputs),
         outputs=len(part.outputs),
-        race=_race(region, options),
+        race=kept_race(region, options),
     )
 
 
-def _race(region: Region, options: Options) -> RaceResult | None:
+def kept_race(region: Region, options: Options) -> RaceResult | None:
+    """The race of a region's kept library with PyTorch; None where there was none."""
     settings = settings_of(options, on_gpu=layouts_of(region).is_on_gpu)
     try:
         return cache_of(options).race(key_of(region.packed, settings))

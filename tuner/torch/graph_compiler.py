@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tuner.torch.call import RegionCall
-from tuner.torch.compiling import compiled
+from tuner.torch.compiling import Observer, compiled
 from tuner.torch.decompositions import is_training
 from tuner.torch.frozen_call import FrozenCall, given_weights
 from tuner.torch.frozen_graph import FrozenGraph, Weights, frozen_layouts
@@ -26,8 +26,9 @@ from tuner.torch.tuning import Background, RegionSupply, cache_of
 class GraphCompiler:
     """Compiles graphs of Dynamo's. All share one thread that tunes, and their warnings."""
 
-    def __init__(self) -> None:
+    def __init__(self, observer: Observer = lambda module, cut: None) -> None:
         self._background, self._notices, self._numbers = Background(), Notices(), count(1)
+        self._observer = observer
 
     def function(
         self,
@@ -75,4 +76,6 @@ class GraphCompiler:
             return region_of(region.packed, layouts_of(region), eager)
 
         traces = TraceStore(folder=cache_of(chosen).folder / "traces", region_of=region_of)
-        return compiled(module, inputs, function, notices=self._notices, traces=traces)
+        return compiled(
+            module, inputs, function, self._observer, notices=self._notices, traces=traces
+        )
