@@ -310,6 +310,19 @@ def list_page(
     return page(_jobs(session, rows), limit, listing, [(row.id,) for row in rows])
 
 
+def succeeded_since(
+    session: Session, since: datetime, *, kind: str, target: str
+) -> tuple[Job, ...]:
+    """Jobs of a kind and a target that have succeeded since then, the newest first."""
+    query = select(JobRow).where(
+        JobRow.state == SUCCEEDED,
+        JobRow.kind == kind,
+        JobRow.target_key == target,
+        JobRow.finished_at >= since,
+    )
+    return _jobs(session, session.scalars(query.order_by(JobRow.id.desc())).all())
+
+
 def count(
     session: Session,
     *,

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.model_home import ModelHome
-from tuner.db import jobs, schema
-from tuner.db.engine import open_database
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(400)]
 
@@ -24,20 +22,6 @@ def home(tmp_path: Path) -> Iterator[ModelHome]:
     made.close()
 
 
-def assert_kept(home: ModelHome, expected: int) -> None:
-    """So many jobs succeeded, each with no more trials than its own budget has."""
-    database = open_database(home.environment["TUNER_DB"])
-    with database.read() as session:
-        listed = jobs.list_page(session).items
-    assert schema.check(database.engine) == []
-    database.close()
-    assert [job.state for job in listed] == [jobs.SUCCEEDED] * expected
-    for job in listed:
-        spent = sum(task.trials_done for task in job.tasks)
-        assert 0 < spent <= job.trials * len(job.tasks)
-        assert all(task.kernel for task in job.tasks)
-
-
 def test_over_rest(home: ModelHome) -> None:
     with home.served() as service:
         submitted = [
@@ -47,5 +31,6 @@ def test_over_rest(home: ModelHome) -> None:
         for job in submitted:
             service.succeeded(job)
             service.assert_right(job)
-    assert_kept(home, 2)
+            assert service.trials(job)
+    home.assert_kept(*submitted)
     home.assert_nothing_is_left()

@@ -16,7 +16,9 @@ def job(
     trials: int = 100,
     done: int = 0,
     priority: int = 0,
+    model: str | None = None,
 ) -> Job:
+    """With a `model`, a digest, the job is of its file."""
     task = Task(
         position=0,
         workload="w",
@@ -32,7 +34,7 @@ def job(
     )
     return Job(
         id=name,
-        kind="tune",
+        kind="tune" if model is None else "model",
         state="queued",
         target="t",
         threads=threads,
@@ -44,7 +46,7 @@ def job(
         owner=owner,
         cache="warm",
         goal=FASTEST,
-        settings={},
+        settings={} if model is None else {"model": model},
         error=None,
         last_event=0,
         lease_owner=None,

@@ -26,20 +26,33 @@ from onnx.reference import ReferenceEvaluator
 from tests.support import onnx_networks as nets
 from tests.support.server_process import free_port
 from tests.support.service_log import listening
-from tuner.scratch import remove_leftovers
+from tuner.db import jobs, schema
+from tuner.db.engine import open_database
+from tuner.export.manifest import verify_hashes
+from tuner.runtime.loader import Library
+from tuner.scratch import COMMON, remove_leftovers
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 150.0
-LEFT_BY_US = ("tuner-fleet-", "tuner-scratch-")
+LEFT_BY_US = ("tuner-fleet-", COMMON)
+FINISHED = ("succeeded", "failed", "cancelled")
 Document = Mapping[str, Any]
 
 
 class ModelHome:
     """Commands and services of one user."""
 
-    def __init__(self, folder: Path, *, url: str | None = None, artifacts: Path | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        url: str | None = None,
+        artifacts: Path | None = None,
+        sizes: tuple[int, ...] = (48, 40, 24, 10),
+    ):
+        """`sizes` are those of the model's layers."""
         self.folder = folder
-        self.model = nets.perceptron(sizes=(48, 40, 24, 10))
+        self.model = nets.perceptron(sizes=sizes)
         self.file = folder / "net.onnx"
         self.file.write_bytes(nets.serialized(self.model))
         # Short, so that Ray's sockets find room below it.
@@ -95,6 +108,28 @@ class ModelHome:
             self.started += children
             return children
         return []
+
+    def assert_kept(self, *ids: str) -> None:
+        """These jobs, or all, succeeded with all their kernels, each within its own budget."""
+        database = open_database(self.environment["TUNER_DB"])
+        with database.read() as session:
+            listed = [job for job in jobs.list_page(session).items if not ids or job.id in ids]
+        assert schema.check(database.engine) == []
+        database.close()
+        assert listed and (not ids or len(listed) == len(ids))
+        for job in listed:
+            assert job.state == jobs.SUCCEEDED, job.error
+            spent = sum(task.trials_done for task in job.tasks)
+            assert spent <= job.trials * len(job.tasks)
+            assert all(task.kernel for task in job.tasks)
+
+    def assert_exported(self, directory: Path) -> None:
+        """The library there is as it was written, and computes what ONNX's evaluator does."""
+        verify_hashes(directory)
+        inputs = nets.feeds(self.model)
+        (expected,) = ReferenceEvaluator(self.model).run(None, inputs)
+        run = Library(directory / "lib/libnet.so").function("net_run")
+        np.testing.assert_allclose(run(*inputs.values()), expected, rtol=1e-4, atol=1e-5)
 
     def assert_nothing_is_left(self) -> None:
         """No process outlives those that were killed, and the next removes their files."""
@@ -157,7 +192,7 @@ class Served:
         while time.monotonic() < deadline:
             self.home.watch(self.process)
             document = self.job(job)
-            if reached(document) or document["state"] in ("succeeded", "failed", "cancelled"):
+            if reached(document) or document["state"] in FINISHED:
                 return document
             time.sleep(0.05)
         raise AssertionError(f"{self.job(job)}\n{self.log.read_text()[-3000:]}")

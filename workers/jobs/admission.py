@@ -2,7 +2,8 @@
 
 Urgent jobs go first; a job whose API key has enough running jobs is passed over. A job
 that needs other lanes than the running ones, for kernels of another number of threads, is
-not overtaken: the fleet changes once the running jobs have ended.
+not overtaken: the fleet changes once the running jobs have ended. A model's job waits while
+an equal one runs, whose kernels it will take.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from tuner.db.jobs import Job
 from tuner.workers.fleet.policy import PolicyName
+from tuner.workers.jobs.equal_jobs import are_equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,8 @@ def admitted(
             continue
         of_key = sum(other.owner == job.owner for other in running)
         if quotas.running_per_key and of_key >= quotas.running_per_key:
+            continue
+        if any(are_equal(job, other) for other in running):
             continue
         return job if all(same_fleet(job, other) for other in running) else None
     return None

@@ -16,6 +16,7 @@ from tuner.errors import DatabaseError, TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.workers.fleet.policy import JobShare
 from tuner.workers.jobs.admission import trials_left
+from tuner.workers.jobs.equal_jobs import take_results
 from tuner.workers.jobs.fleet_cache import FleetCache
 from tuner.workers.jobs.heartbeat import Heartbeat
 from tuner.workers.jobs.judging import judge_task
@@ -103,6 +104,8 @@ class JobRun:
         if self._job.kind == jobs.MODEL:
             store = ArtifactStore(self._options.artifacts)
             self._job, calls = with_workloads(self._database, self._lease, self._job, store)
+            if take_results(self._database, self._lease, self._job):
+                return self._succeed()
         tasks = unanswered(self._database, self._lease, self._job)
         if not tasks:
             return self._succeed()
@@ -147,17 +150,22 @@ class JobRun:
         return self._succeed()
 
     def _succeed(self) -> Job:
-        """Ends the job as succeeded; a model's job first gets the library of all its kernels."""
+        """Ends the job as succeeded; a model's job first gets the library of all its kernels,
+        unless it is to stop before."""
         if self._job.kind == jobs.MODEL:
             store = ArtifactStore(self._options.artifacts)
-            with_library(
-                self._database,
-                self._lease,
-                self._job,
-                store,
-                partial(model_executor, self._options, threads=self._job.threads),
-                self._options.signing_key,
-            )
+            try:
+                with_library(
+                    self._database,
+                    self._lease,
+                    self._job,
+                    store,
+                    partial(model_executor, self._options, threads=self._job.threads),
+                    self._options.signing_key,
+                    self._check,
+                )
+            except Interrupted:
+                return self._stopped()
         return self._finish(jobs.SUCCEEDED)
 
     def _each(self, tasks: Sequence[Task], work: Callable[[Task], str | None]) -> list[str]:

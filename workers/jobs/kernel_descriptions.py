@@ -82,10 +82,13 @@ def runners_up(
                 max_rel_error=document["max_rel_error"],
                 prepack=prepack_from(prepack) if prepack else None,
                 overwritable=tuple(document.get("overwritable", ())),
+                # Another job may have promoted the kernel since the other was described.
                 provenance={
                     **described.provenance,
+                    "job": kernel.job,
                     "trial": document["trial"],
                     "trace": document.get("text"),
+                    "versions": dict(kernel.versions),
                 },
             )
         )

@@ -113,13 +113,15 @@ def with_library(
     store: ArtifactStore,
     executor_of: Callable[[Target], AbstractContextManager[Executor | None]],
     signing_key: Path | None,
+    check: Callable[[], None],
 ) -> None:
     """Stores the library of the whole model, checked against ONNX's evaluator and timed.
 
     Does nothing for jobs that were submitted with workloads or as a packed graph, since
     who submitted it makes the library. Without an executor, on a machine that is not the
     job's target, the library cannot be checked; an event then says that it is not made.
-    Raises ModelUnfinished, ModelWrong, ModelRefused, DeviceError, and what an export does.
+    `check` is called between the steps, and raises when the work is to stop. Raises what it
+    does, ModelUnfinished, ModelWrong, ModelRefused, DeviceError, and what an export does.
     """
     if job.settings.get(CALLS) is not None or job.settings.get(tasks.LIBRARY) is not None:
         return
@@ -132,6 +134,7 @@ def with_library(
     with database.read() as session:
         target = targets.get(session, job.target)
     graph = import_model(content, shapes)
+    check()
     chains = affordable_chains(graph, target, job.seconds)
     model = Model(content=content, shapes=shapes, graph=graph, chains=chains)
     policy = policy_of(job)
@@ -149,8 +152,9 @@ def with_library(
             return
         executor.refuse(model.graph)
         checked = checked_kernel(
-            model, kernels, target, job.threads, NAME, executor, policy, others
+            model, kernels, target, job.threads, NAME, executor, policy, others, check
         )
+        check()
         shares = profile(checked.graph, checked.kernels, target, job.threads, inputs, executor)
     for chosen in (checked.numerics, checked.chains, checked.race):
         if chosen is not None:

@@ -143,13 +143,15 @@ def checked_kernel(
     executor: Executor,
     policy: NumericsPolicy,
     others: Others | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> CheckedModel:
     """The model as the function `<name>_run`, checked and timed by the executor.
 
     Chains race inside of it as one kernel against their nodes, then kernels that are nearly
     as fast, `others`. With several threads independent nodes side by side race against one
     after the other. Without `others` nothing races. Raises ModelWrong for wrong outputs,
-    ModelRefused for a failing call, LinkError.
+    ModelRefused for a failing call, LinkError, and what `check` raises, which is called between
+    the steps.
     """
     graph, choice, machine = model.graph, None, executor.switching
     if policy.fast and machine:
@@ -158,10 +160,12 @@ def checked_kernel(
         )
     inputs = check_inputs(model.graph, model.values)
     chains = race = None
+    check()
     if machine and others is not None:
         chains = race_chains(graph, kernels, model.chains, target, threads, inputs, machine)
     if chains is not None:
         graph = with_substitutions(graph, chains.chosen)
+    check()
     if machine:
         race = race_inside(graph, kernels, others or {}, target, threads, inputs, machine)
     provenance = {"model": sha256(model.content).hexdigest(), "versions": versions()}
@@ -173,11 +177,13 @@ def checked_kernel(
         kernels = race.kernels
         provenance["race"] = race.document
     concurrency = None
+    check()
     if others is not None:
         concurrency = executor.concurrency(graph, kernels, target, threads, inputs)
     if concurrency is not None:
         provenance["concurrency"] = concurrency.document
     forks = () if concurrency is None else concurrency.forks
+    check()
     numbers = ModelNumbers(provenance=provenance)
     built = executor.build(graph, kernels, target, threads, f"{name}_run", numbers, forks)
     built = replace(built, arguments=_with_examples(built.arguments, model))

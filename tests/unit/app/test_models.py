@@ -22,7 +22,7 @@ from tests.support.targets import host_target
 from tuner.app.export.verdicts import Retimed
 from tuner.app.export.verify import verify_export
 from tuner.app.models.command_time import CommandTime
-from tuner.app.models.tuned_model import TunedModel, export_model, submit_model
+from tuner.app.models.tuned_model import TunedModel, export_model, policy_of, submit_model
 from tuner.db import jobs
 from tuner.db.engine import Database
 from tuner.export.artifacts import ArtifactStore
@@ -35,7 +35,14 @@ from tuner.models.reference.evaluation import evaluate_graph
 from tuner.models.workloads import workloads_of
 from tuner.runtime.loader import Library
 from tuner.settings import Settings
-from tuner.workers.jobs.model_library import Model, ModelUnfinished, ModelWrong, largest_error
+from tuner.workers.jobs.model_library import (
+    Model,
+    ModelUnfinished,
+    ModelWrong,
+    kernels_of,
+    largest_error,
+    others_of,
+)
 
 
 def small() -> Model:
@@ -67,6 +74,18 @@ def test_kernels_race_inside_the_model_while_there_is_time(
     for part in workloads_of(model.graph):  # what is lost from the store does not race
         store.path(runner_up(part.workload, store)["object"]).unlink()
     assert exported("lost", None).race is None
+
+
+def test_a_runner_up_names_the_race_that_it_was_in(database: Database, settings: Settings) -> None:
+    """Where another job has promoted kernels since those of the model were read."""
+    model, target, store = small(), host_target(), ArtifactStore(settings.artifacts)
+    promote_defaults(database, model, settings, versions={"tvm": "1"})
+    promoted = kernels_of(database, model, target, 1, store, policy_of(settings))
+    promote_defaults(database, model, settings, runners_up=True, versions={"tvm": "2"})
+    others = others_of(database, promoted, target, 1, store)
+    assert [kernel.provenance["versions"]["tvm"] for kernel in promoted.values()] == ["1", "1"]
+    beside = [kernel for kernels in others.values() for kernel in kernels]
+    assert [kernel.provenance["versions"]["tvm"] for kernel in beside] == ["2", "2"]
 
 
 @pytest.mark.slow

@@ -54,5 +54,13 @@ def test_least_remaining_work_is_claimed_first_where_that_is_the_policy() -> Non
     assert choose(waiting, [], policy="fair") == "large"
 
 
+def test_a_model_waits_for_an_equal_job_that_runs() -> None:
+    waiting = [job("a", model="m", owner="x"), job("b", model="n"), job("c")]
+    assert choose(waiting, []) == "a"
+    assert choose(waiting, [job("r", model="m", owner="y", priority=1)]) == "b"
+    assert choose(waiting, [job("r", model="m", trials=7)]) == "a"
+    assert choose([job("a")], [job("r")]) == "a"  # whose workloads may be any
+
+
 def test_a_job_that_runs_here_is_not_claimed_again() -> None:
     assert choose([job("a"), job("b")], [job("a")]) == "b"
