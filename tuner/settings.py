@@ -238,6 +238,13 @@ class Settings(BaseSettings):
     keep_events: int = Field(
         default=0, ge=0, le=2**53, description="the same of events; 0 keeps all"
     )
+    regions_gib: float = Field(
+        default=10.0,
+        ge=0.0,
+        le=2.0**23,
+        description="GiB that libraries of compiled PyTorch models and their traces may take; the "
+        "longest unused are removed first; 0 keeps all",
+    )
     server: str = Field(
         default="",
         max_length=500,

@@ -36,7 +36,7 @@ from torch.fx.graph_module import _forward_from_src
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from tuner.models.library.region_cache import put
+from tuner.models.library.region_cache import mark_used, put
 from tuner.torch.layouts import Layouts, layouts_of
 from tuner.torch.packed_graph import PackedGraph
 from tuner.torch.partition import Partition
@@ -213,6 +213,7 @@ class TraceFile:
                 return None
             with _disable_current_modes():
                 record, trace = pickle.loads(content[_DIGEST:])
+            mark_used(self._path)
             return self._loaded(record, trace)
         except Exception:  # the graph is traced, whatever PyTorch's code raises
             return None

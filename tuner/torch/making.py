@@ -53,6 +53,7 @@ class Making:
             "bytes": len(self.graph),
             "key": self.key,
             "cache": str(self.folder),
+            "cache_bytes": round(self.settings.regions_gib * 2**30),
             "background": self.background,
             "settings": settings,
         }

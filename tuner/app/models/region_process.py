@@ -58,7 +58,8 @@ def _made(
     report: Callable[[str], object],
 ) -> Path:
     """The library's path; another process may have made it meanwhile."""
-    cache, key = RegionCache(folder=Path(request["cache"])), request["key"]
+    cache = RegionCache(folder=Path(request["cache"]), most_bytes=request["cache_bytes"])
+    key = request["key"]
     report("waiting")
     with cache.lock(key, is_over):
         path = cache.find(key)

@@ -1,7 +1,8 @@
 """Libraries of regions on disk, by what a region computes and for what it was tuned.
 
 A library's file is named by the hash of its content, so a damaged one is seen, and put in
-place by a rename, so a file is whole or not there.
+place by a rename, so a file is whole or not there. Its time is that of its last use: where files
+take more than they may together, those that were not used for the longest time are removed.
 """
 
 from __future__ import annotations
@@ -84,11 +85,18 @@ def put(path: Path, content: bytes) -> None:
         raise
 
 
+def mark_used(path: Path) -> None:
+    """Notes the use of a file, as far as that can be."""
+    with suppress(OSError):
+        os.utime(path)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RegionCache:
     """The libraries in a folder, which need not exist yet."""
 
     folder: Path
+    most_bytes: int = 0  # of libraries and traces together; 0 keeps all
 
     def find(self, key: str) -> Path | None:
         """The library of a key; None where there is none.
@@ -99,12 +107,13 @@ class RegionCache:
         for path in sorted((self.folder / key).glob("*.so")):
             if sha256(path.read_bytes()).hexdigest() != path.stem:
                 raise CacheDamaged(f"{path} is damaged and has to be made again")
+            mark_used(path)
             return path
         return None
 
     def keep(self, key: str, library: bytes) -> Path:
         """Stores the library of a key in place of others, and of what processes that were killed
-        have half written. Raises OSError."""
+        have half written; removes what there is no more room for. Raises OSError."""
         path = self._put(key, f"{sha256(library).hexdigest()}.so", library)
         for other in (
             *path.parent.glob("*.so"),
@@ -113,7 +122,29 @@ class RegionCache:
         ):
             if other != path:
                 other.unlink(missing_ok=True)
+        if self.most_bytes:
+            self._make_room(path)
         return path
+
+    def _make_room(self, newest: Path) -> None:
+        """Removes what was not used for the longest time, and the newest library never.
+
+        A library that a process has loaded stays there for it. Locks stay: others may hold them.
+        """
+        files = []
+        for path in (*self.folder.glob("*/*.so"), *self.folder.glob("*/*.trace")):
+            with suppress(OSError):  # another process has removed it
+                status = path.stat()
+                files.append((status.st_mtime_ns, status.st_size, path))
+        total = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files):
+            if total <= self.most_bytes:
+                break
+            if path != newest:
+                with suppress(OSError):
+                    path.unlink()
+                    total -= size
+                    (path.parent / _RACE).unlink(missing_ok=True)
 
     def _put(self, key: str, name: str, content: bytes) -> Path:
         path = self.folder / key / name

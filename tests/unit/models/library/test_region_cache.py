@@ -11,8 +11,10 @@ import pytest
 from tuner.models.graph_archive import packed
 from tuner.models.library.region_cache import (
     CacheDamaged,
+    RaceResult,
     RegionCache,
     WaitIsOver,
+    put,
     region_key,
 )
 from tuner.models.operators.builder import GraphBuilder
@@ -50,6 +52,36 @@ def test_what_was_kept_is_there(tmp_path: Path) -> None:
     assert cache.find("key") == better and [*path.parent.iterdir()] == [better]
     cache.discard("key")
     assert cache.find("key") is None
+
+
+def test_what_was_not_used_for_the_longest_time_makes_room(tmp_path: Path) -> None:
+    cache = RegionCache(folder=tmp_path, most_bytes=30)
+    first, second = (cache.keep(key, key.encode() * 10) for key in ("a", "b"))
+    trace = tmp_path / "traces" / "graph.trace"
+    put(trace, b"t" * 10)
+    for number, path in enumerate((first, second, trace)):
+        os.utime(path, ns=(number, number))
+    assert cache.find("a") == first  # of another process, which marks its use
+    newest = cache.keep("c", b"c" * 10)
+    assert [path.exists() for path in (first, second, trace, newest)] == [True, False, True, True]
+    assert cache.find("b") is None
+    alone = cache.keep("d", b"d" * 50)  # more than there may be
+    assert [*tmp_path.glob("*/*.so")] == [alone] and not trace.exists()
+
+
+def test_without_a_bound_all_is_kept(tmp_path: Path) -> None:
+    cache = RegionCache(folder=tmp_path)
+    paths = [cache.keep(key, key.encode() * 10) for key in "abc"]
+    assert all(path.exists() for path in paths)
+
+
+def test_a_removed_library_takes_its_race_along(tmp_path: Path) -> None:
+    cache = RegionCache(folder=tmp_path, most_bytes=10)
+    old = cache.keep("a", b"a" * 10)
+    cache.note("a", RaceResult(library_s=1.0, pytorch_s=2.0))
+    os.utime(old, ns=(0, 0))
+    cache.keep("b", b"b" * 10)
+    assert cache.find("a") is None and cache.race("a") is None
 
 
 def test_damage_is_seen(tmp_path: Path) -> None:
