@@ -259,13 +259,31 @@ def test_a_loop_of_constants_is_a_constant() -> None:
     np.testing.assert_array_equal(right, floats(3) * 64)
 
 
-def test_results_of_iterations_that_are_counted_at_run_time_are_refused() -> None:
+def times_of_run_time(index: str) -> Any:
+    """Iterations whose number is an input, each of which reads a tensor of 7 rows."""
     made, _ = known_times()
-    trips = value("seven", INT64, [])
-    del made.graph.initializer[0]
-    made.graph.input.append(trips)
+    made.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array(0), "first"))
+    made.graph.input.append(value("seven", INT64, []))
+    for output in made.graph.output[2:]:
+        output.type.tensor_type.shape.dim[0].dim_param = "n"
+    (step,) = [a.g for a in made.graph.node[0].attribute if a.name == "body"]
+    (gather,) = [node for node in step.node if node.op_type == "Gather"]
+    gather.input[1] = index
+    return made
+
+
+def test_results_of_iterations_that_are_counted_at_run_time_are_refused() -> None:
+    content = times_of_run_time("first").SerializeToString()
     with pytest.raises(ModelRefused, match=r"operator Loop \('a1'\) stacks .* known at import"):
-        read_graph(made.SerializeToString(), {})
+        read_graph(content, {})
+
+
+def test_a_tensor_that_iterations_read_one_by_one_bounds_their_number() -> None:
+    made = times_of_run_time("i")
+    feed = {"a0": floats(3), "b0": floats(3, seed=1)}
+    graph = graph_of(made)
+    assert {*graph.bounded} == {"all", "numbers"} and scan_of((made, [])).count == 7
+    assert_computes(graph, made, [{**feed, "seven": np.array(times)} for times in (1, 3, 7)])
 
 
 def test_graphs_with_unsound_control_flow_are_refused() -> None:

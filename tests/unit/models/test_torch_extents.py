@@ -86,6 +86,12 @@ def put(scores: Tensor, table: Tensor) -> tuple[Tensor, ...]:
     return elements, rows, places, added, selected, selected.max(), selected.min() * 2
 
 
+def by_condition(scores: Tensor, table: Tensor) -> tuple[Tensor, ...]:
+    """Rows of a side that a condition chooses, which has fewer than the other."""
+    rows = torch.cond(scores.sum() > 1, lambda s: s[:2].exp(), lambda s: s.neg(), (scores,))
+    return rows * 2, rows.sum(0)
+
+
 TABLE = torch.arange(9.0).reshape(3, 3) * torch.tensor([1.0, -1.0, 0.5]) - 2
 
 
@@ -97,8 +103,9 @@ TABLE = torch.arange(9.0).reshape(3, 3) * torch.tensor([1.0, -1.0, 0.5]) - 2
         (by_masks, TABLE),
         (routed, TABLE),
         (put, TABLE),
+        (by_condition, TABLE),
     ],
-    ids=["keypoints", "by_masks", "routed", "put"],
+    ids=["keypoints", "by_masks", "routed", "put", "by_condition"],
 )
 def test_a_graph_computes_what_the_program_does(
     function: Callable[..., Any], other: Tensor

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tuner.models.errors import ModelRefused
 from tuner.models.from_onnx.growth import without_growth
+from tuner.models.from_onnx.iterations import most_iterations
 from tuner.models.from_onnx.lookahead import Lookahead, Run, look_ahead, with_read_states
 from tuner.models.from_onnx.node import ComputedAtRunTime, Node, Results
 from tuner.models.nodes import NO_LIMIT
 from tuner.models.operators import branches, scans
 from tuner.models.operators.elementwise import compare, elementwise
-from tuner.models.operators.extents import count_of, counted, whole
+from tuner.models.operators.extents import counted
 from tuner.models.operators.indexing import gather
 from tuner.models.operators.movement import concatenate, reshape, transpose, unsqueeze
 from tuner.models.operators.stacks import Items
@@ -23,10 +26,6 @@ from tuner.models.operators.values import Value
 
 UNROLLED = 64  # iterations of a loop that are made nodes of their own, at most
 _COUNTED = 1 << 16  # iterations whose numbers are a constant, at most
-
-
-class _LateExtents(Exception):
-    """A branch gives tensors with extents that are computed at run time."""
 
 
 class _Conditional(Exception):
@@ -41,50 +40,25 @@ def branch(node: Node, run: Run) -> Results:
     """The branch that a known condition chooses; else both, of which one is computed."""
     condition = node[0].array
     if condition is not None:
-        side = "then_branch" if condition.reshape(-1)[0] else "else_branch"
-        return run(node.attribute(side, None), [])
-    try:
-        return _branches(node, run, with_extents=False)
-    except _LateExtents:
-        return _branches(node, run, with_extents=True)
-
-
-def _branches(node: Node, run: Run, *, with_extents: bool) -> list[Value]:
-    """Both branches; `with_extents` their results may have extents that are computed at run
-    time, which are further results then. Raises _LateExtents where they are not."""
+        chosen = "then_branch" if condition.reshape(-1)[0] else "else_branch"
+        return run(node.attribute(chosen, None), [])
     late: list[ComputedAtRunTime] = []
-    read: list[list[Value]] = []  # the results of the branches that could be read
 
-    def side(graph: Any) -> list[Value]:
+    def side(name: str) -> list[Value]:
         try:
-            values = run(graph, [])
+            return run(node.attribute(name, None), [])
         except ComputedAtRunTime as error:
             late.append(error)
             raise
-        if not with_extents and any(value.counts for value in values):
-            raise _LateExtents
-        read.append(values)
-        axes = [(v, axis) for v in values for axis in range(v.rank)] if with_extents else []
-        return [*(whole(v) for v in values), *(count_of(v, axis) for v, axis in axes)]
 
-    then, other = node.attribute("then_branch", None), node.attribute("else_branch", None)
+    then, other = partial(side, "then_branch"), partial(side, "else_branch")
     try:
-        results = branches.branch(
-            node.builder, "if", node[0], lambda: side(then), lambda: side(other)
-        )
+        results = branches.branch(node.builder, "if", node[0], then, other)
     except ValueError as error:
         raise node.computed_at_run_time(node[0], f"has no expression: {error}") from error
     if late:  # known once inputs are fixed
         raise late[0]
-    if not with_extents:
-        return results
-    values, extents = results[: len(read[0])], iter(results[len(read[0]) :])
-    bounded = []
-    for place, value in enumerate(values):
-        counts = {axis: next(extents) for axis in range(value.rank)}
-        own = {axis for given in read for axis in given[place].counts}
-        bounded.append(counted(value, {axis: counts[axis] for axis in sorted(own)}))
-    return bounded
+    return results
 
 
 def loop(node: Node, run: Run) -> list[Value | Items]:
@@ -92,14 +66,32 @@ def loop(node: Node, run: Run) -> list[Value | Items]:
     first: ModelRefused | ValueError | None = None
     for of_tensors in (True, False):  # the second where what is appended changes its shape
         growing = without_growth(node, of_tensors=of_tensors)
+        inner = _with_known_extents(growing.node, growing.counting(run))
         try:
-            return growing.results(_loop(growing.node, run, growing.sequences))
+            return growing.results(_loop(growing.node, inner, growing.sequences))
         except (ModelRefused, ValueError) as error:
             first = first or error
         if len(growing.states) == growing.sequences:  # the second way is the first
             break
     assert first is not None, "a loop without results was refused"
     raise first
+
+
+def _with_known_extents(node: Node, run: Run) -> Run:
+    """`run` for the body of a loop, whose iterations take and give tensors of known extents."""
+
+    def checked(graph: Any, inputs: Sequence[Value]) -> list[Value]:
+        results = run(graph, inputs)
+        late = [number for value in (*inputs, *results) for number in value.counts.values()]
+        if late:
+            raise node.computed_at_run_time(
+                late[0],
+                "hands on a tensor with an extent that is computed at run time; iterations may "
+                "append such tensors to one that nothing else reads, by Concat",
+            )
+        return results
+
+    return checked
 
 
 def _loop(node: Node, run: Run, apart: int) -> Sequence[Value | Items]:
@@ -110,11 +102,17 @@ def _loop(node: Node, run: Run, apart: int) -> Sequence[Value | Items]:
     trips, going = node.optional(0), node.optional(1)
     count = NO_LIMIT if trips is None else _number(trips)
     starts = True if going is None else _number(going)
+    stacks = len(node.outputs) > len(carried)
     if count is None or starts is None:
-        return _conditional(node, run, carried, Lookahead(count=NO_LIMIT))
-    count = count if starts else 0
+        most = most_iterations(node, run, carried, by_body=stacks)
+        if most:
+            return _conditional(node, run, carried, Lookahead(count=most))
+    count = count if count and starts else 0
     carried = with_read_states(node, run, carried) if count else carried
     ahead = look_ahead(node, run, count, carried)
+    if stacks and ahead.count > _COUNTED:
+        most = most_iterations(node, run, carried, by_body=True)
+        ahead = replace(ahead, count=min(ahead.count, most))
     count = ahead.count
     try:
         if count <= UNROLLED and all(value.array is not None for value in carried):
@@ -274,6 +272,7 @@ def _conditional(node: Node, run: Run, carried: Sequence[Value], ahead: Lookahea
 
 def scan(node: Node, run: Run) -> Results:
     """Inputs are walked along an axis, states go from one step to the next."""
+    run = _with_known_extents(node, run)
     count = int(node.attribute("num_scan_inputs", 1))
     if node.opset < 9:
         return _batched_scan(node, run, count)

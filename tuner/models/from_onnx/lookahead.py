@@ -56,7 +56,7 @@ def look_ahead(node: Node, run: Run, most: int, carried: Sequence[Value]) -> Loo
         for place, value in enumerate(carried)
         if place not in unchanged and _is_small(value)
     }
-    while followed := _followed(body, followed):
+    while followed := followed_in(body, followed):
         if most > MOST_ITERATIONS and not any(place == 0 for place, _ in followed):
             break
         walked = _walked(node, run, most, carried, sorted(followed))
@@ -83,7 +83,7 @@ def with_read_states(node: Node, run: Run, carried: Sequence[Value]) -> list[Val
         return list(carried)
     return [
         builder.constant(np.broadcast_to(0, after[place].shape), after[place].dtype)
-        if place in unread and not _alike(value, after[place])
+        if place in unread and not alike(value, after[place])
         else value
         for place, value in enumerate(carried)
     ]
@@ -109,7 +109,7 @@ def _walked(
 ) -> Lookahead | set[Followed]:
     """What these are in each iteration; or those that are computed at run time."""
     body, builder = node.attribute("body", None), node.builder
-    part = _part(body, [name for _, name in followed], body.input)
+    part = part_of(body, [name for _, name in followed], body.input)
     values, going = list(carried), builder.constant(np.array(True))
     rows = {place - 1: [carried[place - 1].array] for place, _ in followed if place}
     count = most
@@ -123,7 +123,7 @@ def _walked(
             late = {
                 (place, name)
                 for (place, name), value in given
-                if value.array is None or (place and not _alike(value, carried[place - 1]))
+                if value.array is None or (place and not alike(value, carried[place - 1]))
             }
             if late:
                 return late
@@ -140,7 +140,7 @@ def _walked(
     return Lookahead(count=count, is_exact=any(not place for place, _ in followed), states=states)
 
 
-def _alike(value: Value, other: Value) -> bool:
+def alike(value: Value, other: Value) -> bool:
     return (value.shape, value.dtype) == (other.shape, other.dtype)
 
 
@@ -177,7 +177,7 @@ def _conjunction(name: str, makers: Mapping[str, Any]) -> Any | None:
 
 def _is_kept(node: Node, run: Run, name: str, source: str) -> bool:
     """Whether a value is true just where the one that it is computed from is."""
-    part = _part(node.attribute("body", None), [name], [onnx.ValueInfoProto(name=source)])
+    part = part_of(node.attribute("body", None), [name], [onnx.ValueInfoProto(name=source)])
     try:
         kept = [run(part, [node.builder.constant(np.array(flag))])[0] for flag in (True, False)]
     except ModelRefused:
@@ -185,7 +185,7 @@ def _is_kept(node: Node, run: Run, name: str, source: str) -> bool:
     return _is_true(kept[0]) and kept[1].array is not None and not _is_true(kept[1])
 
 
-def _followed(body: Any, followed: set[Followed]) -> set[Followed]:
+def followed_in(body: Any, followed: set[Followed]) -> set[Followed]:
     """Those that are computed from the number of the iteration, and from states among them,
     alone; conditions where they change at all."""
     number, going, *states = inputs_of(body)
@@ -250,7 +250,7 @@ def _needed(
     return operators, visited
 
 
-def _part(body: Any, names: Sequence[str], inputs: Sequence[Any]) -> Any:
+def part_of(body: Any, names: Sequence[str], inputs: Sequence[Any]) -> Any:
     """A graph of what computes these values of a loop's body from its inputs."""
     return type(body)(
         name=body.name,

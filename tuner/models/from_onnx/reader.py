@@ -400,9 +400,6 @@ class _Reader:
                     f"sequences a Loop takes those that each iteration inserts one tensor into"
                 )
         results = [own[value.name] for value in graph.output]
-        if node.op != "If" and any(value.counts for value in (*inputs, *results)):
-            late = replace(node, inputs=(*inputs, *results))
-            raise late.late_extent()
         formats = {value.format.name for value in (*inputs, *results) if value.format}
         if formats and node.op != "If":
             raise node.refusal(

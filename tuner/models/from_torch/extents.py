@@ -3,7 +3,8 @@ them, each with the scalar that counts what is there and a bound that is known a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tuner.models.errors import ModelRefused
@@ -34,6 +35,15 @@ class Extents:
         """The greatest number that an extent may be, if it is known."""
         symbol = _symbol(extent)
         return int(symbol) if symbol.isdecimal() else self._bounds.get(symbol)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """For what comes up inside of a branch, which nothing outside may read."""
+        bounds, counts = dict(self._bounds), dict(self._counts)
+        try:
+            yield
+        finally:
+            self._bounds, self._counts = bounds, counts
 
     def know(self, tensors: Sequence[Any]) -> bool:
         """Whether all extents of traced tensors have come up."""

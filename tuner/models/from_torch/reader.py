@@ -274,10 +274,17 @@ class Reader:
         sides = [partial(self.side, self.values[graph], operands) for graph in (then, other)]
         if flag.array is not None:
             return sides[0 if flag.array.item() else 1]()
-        return branches.branch(self.builder, "cond", flag, *sides)
+        try:
+            return branches.branch(self.builder, "cond", flag, *sides)
+        except ValueError as error:
+            raise ModelRefused(f"operator {_CONDITIONAL} ({node.name!r}): {error}") from error
 
     def side(self, module: Any, operands: Sequence[Any]) -> Sequence[Value]:
         """The results of a graph of its own, whose inputs are the operands."""
+        with self.extents.inside():
+            return self._side(module, operands)
+
+    def _side(self, module: Any, operands: Sequence[Any]) -> Sequence[Value]:
         waiting, result = [*operands], list[Value]()
         for node in module.graph.nodes:
             if node.op == "placeholder":

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.models.operators.extents import count, counted, scalar, whole
-from tuner.models.operators.movement import reshape, transpose
+from tuner.models.operators.movement import flip, reshape, transpose
+from tuner.models.operators.scalars import Elem, constant
+from tuner.models.operators.selection import compress
 from tuner.models.operators.values import Value
 
 
@@ -31,6 +33,28 @@ def side_by_side(stack: Stack, axis: int) -> Value:
         return joined
     total = count(joined, scalar(tensors.counts[0]) * extent)
     return counted(joined, {axis: total})
+
+
+def first_of_each(stack: Stack, extents: Value, axis: int, *, backward: bool) -> Value:
+    """The first elements of each tensor along an axis of theirs, one behind the other: of each
+    as many as its number in `extents` says. If `backward` the last tensor comes first."""
+    number = stack.tensors.counts.get(0)
+    tensors, lengths = whole(stack.tensors), whole(extents)
+    if backward:
+        tensors, lengths = flip(tensors, 0), flip(lengths, 0)
+    each = tensors.shape[1 + axis]
+
+    def is_there(place: Elem) -> Elem:
+        which = place // each
+        is_inside = place % each < lengths[which]
+        if number is None:
+            return is_inside
+        first = constant(tensors.shape[0] - 1, "int64")
+        return is_inside & ((first - which if backward else which) < scalar(number))
+
+    places = tensors.shape[0] * each
+    flags = tensors.builder.compute("there", (places,), is_there, dtype="bool")
+    return compress(side_by_side(Stack(tensors), axis), flags, axis)
 
 
 def along_new(stack: Stack, axis: int) -> Value:

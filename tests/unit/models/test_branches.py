@@ -1,0 +1,137 @@
+"""Branches whose sides give tensors of several extents: against ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.unit.models.bounded_models import Array, agree, compare, model_of, node, read
+from tuner.models.errors import ModelRefused
+from tuner.models.reading import read_graph
+
+X = np.array([[1, -2, 3], [0, 4, 0], [-4, 5, 6], [7, 8, -9]], np.float32)
+CONSTANTS = {
+    "first": [0],
+    "one": [1],
+    "two": [2],
+    "three": [3],
+    "flat": [-1],
+    "zero": np.float32(0),
+    "nothing": np.empty((0, 3), np.float32),
+    "row": np.array([[1, 2, 3]], np.float32),
+    "bytes": np.array([1, 2], np.int8),
+    "byte": np.array([3], np.int8),
+    "flag": np.array([True]),
+    "number": np.float32(7),
+    "numbers": np.array([8], np.float32),
+}
+
+
+def side(nodes: Sequence[Any], *results: str) -> Any:
+    outputs = [helper.make_empty_tensor_value_info(name) for name in results]
+    return helper.make_graph(list(nodes), "side", [], outputs)
+
+
+def choice(then: Any, other: Any, results: str = "y", condition: str = "c") -> Any:
+    return node("If", condition, results, then_branch=then, else_branch=other)
+
+
+def copied(name: str, result: str = "a") -> Any:
+    return side([node("Identity", name, result)], result)
+
+
+def copies(first: str, second: str) -> list[Any]:
+    return [node("Identity", first, "q"), node("Identity", second, "r")]
+
+
+HALF = side([node("Slice", "x first two first", "s"), node("Exp", "s", "h")], "h")
+POSITIVE = [
+    node("Greater", "x zero", "g"),
+    node("NonZero", "g", "places"),
+    node("Transpose", "places", "indices"),
+    node("GatherND", "x indices", "values"),
+]
+CASES: Mapping[str, Sequence[Any]] = {
+    "fewer rows": [choice(HALF, side([node("Neg", "x", "n")], "n"))],
+    "no rows": [choice(copied("nothing"), HALF)],
+    "constants": [choice(copied("nothing"), copied("row"))],
+    "columns too": [
+        choice(side([node("Slice", "x first one one", "s"), node("Exp", "s", "e")], "e"), HALF)
+    ],
+    "selected or none": [
+        choice(side(POSITIVE, "values"), side([node("Slice", "numbers first first", "v")], "v"))
+    ],
+    "selected or all": [
+        choice(side(POSITIVE, "values"), side([node("Reshape", "x flat", "v")], "v"))
+    ],
+    "integers of 8 bits": [choice(copied("bytes"), copied("byte"))],
+    "conditions": [
+        choice(
+            side([node("Reshape", "x flat", "f"), node("Greater", "f zero", "b")], "b"),
+            copied("flag"),
+        )
+    ],
+    "one of three": [
+        choice(HALF, side([choice(copied("nothing"), copied("row", "b"), "r", "d")], "r"))
+    ],
+    "several results": [
+        choice(
+            side([node("Exp", "x", "p"), *copies("row", "number")], "p", "q", "r"),
+            side([node("Neg", "x", "p"), *copies("x", "numbers")], "p", "q", "r"),
+            "same y several",
+        ),
+        node("Add", "same several", "z"),
+    ],
+    "a view": [
+        choice(HALF, side([node("Slice", "x one three first", "s")], "s"), "r"),
+        choice(copied("r"), side([node("Slice", "x one two first", "t")], "t"), "y", "d"),
+    ],
+    "followed": [
+        choice(HALF, side([node("Neg", "x", "n")], "n"), "t"),
+        node("ReduceSum", "t first", "sums", keepdims=0),
+        node("Mul", "t sums", "y"),
+    ],
+}  # fmt: skip
+
+
+def inputs_of(x: Array) -> Sequence[Mapping[str, Array]]:
+    flags = [(c, d) for c in (True, False) for d in (True, False)]
+    return [{"x": x, "c": np.array(c), "d": np.array(d)} for c, d in flags]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_result_has_the_extents_of_the_side_that_is_chosen(name: str) -> None:
+    outputs = {"y": 0} | ({"z": 2} if name == "several results" else {})
+    cases = inputs_of(X)
+    content = model_of(cases[0], CASES[name], outputs, CONSTANTS)
+    agree(content, *cases, *inputs_of(-np.abs(X)))
+
+
+def test_equal_extents_are_known() -> None:
+    """Also where one side cuts what the other one has by itself."""
+    sides = HALF, side([node("Slice", "x one three first", "s"), node("Neg", "s", "n")], "n")
+    cases = inputs_of(X)
+    content = model_of(cases[0], [choice(*sides)], {"y": 2}, CONSTANTS)
+    graph = read(content)
+    assert not graph.bounded and graph.tensor(graph.outputs[0]).shape == (2, 3)
+    compare(graph, content, *cases)
+
+
+def test_sides_with_several_numbers_of_dimensions_are_refused() -> None:
+    sides = HALF, copied("numbers")
+    content = model_of(inputs_of(X)[0], [choice(*sides)], {"y": 2}, CONSTANTS)
+    reason = r"operator If \('y'\) .* float32\[2, 3\] on one side and float32\[1\] on the other"
+    with pytest.raises(ModelRefused, match=reason):
+        read_graph(content, {})
+
+
+def test_a_side_that_cannot_be_read_leaves_the_other_its_extents() -> None:
+    random = side([node("RandomNormalLike", "x", "m"), node("Reshape", "m flat", "r")], "r")
+    sides = side(POSITIVE, "values"), random
+    graph = read(model_of(inputs_of(X)[0], [choice(*sides)], {"y": 1}, CONSTANTS))
+    (refusal,) = graph.refusals
+    assert "RandomNormalLike" in refusal and {*graph.bounded} == {"y"}
