@@ -62,6 +62,18 @@ def orders(x: Tensor, i: Tensor) -> tuple[Tensor, ...]:
     )  # fmt: skip
 
 
+def along_nothing(x: Tensor, i: Tensor) -> tuple[Tensor, ...]:
+    """Operators along a dimension of tensors that have none."""
+    zero = i * 0
+    return (
+        *x.sort(), *x.sort(dim=-1, descending=True, stable=True), x.argsort(), *x.topk(1),
+        *x.topk(0), *x.kthvalue(1), *x.median(0), *x.max(0), *i.min(-1, keepdim=True),
+        x.argmax(), i.argmin(0), x.cumsum(0), i.cumprod(-1), *x.cummax(0), x.logcumsumexp(0),
+        x.softmax(0), x.log_softmax(-1), x.flip(0), x.gather(0, zero),
+        x.index_select(0, zero.reshape(1)), x.scatter(0, zero, 3.0), x.scatter_add(0, zero, x),
+    )  # fmt: skip
+
+
 def scalars(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     return (
         torch.erfc(x), torch.erfinv(x / 10), torch.erfinv(x.sign()), torch.exp2(x), x.signbit(),
@@ -172,6 +184,7 @@ CASES = [
     (places_of_sums, (ROWS, NUMBERS)),
     (orders, (ROWS, NUMBERS)),
     (scalars, (SPECIAL, SPECIAL.flip(0))),
+    (along_nothing, (ROWS[0, 0, 0], NUMBERS[0, 0])),
     (scalars, (ODD[2], ODD[0])),
     (gammas, (SPECIAL,)),
     (writes, (ROWS, NUMBERS)),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from tuner.models.errors import ModelRefused
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.elementwise import cast as cast_value
+from tuner.models.operators.movement import reshape
 from tuner.models.operators.values import Value
 from tuner.workload.dtypes import DTYPE_BYTES, DType
 
@@ -59,6 +60,29 @@ class Call:
 
 
 Convert = Callable[[Call], Results]
+
+
+def along(convert: Convert) -> Convert:
+    """The program of an operator along a dimension, also of tensors that have none: PyTorch
+    takes these for vectors of one element."""
+
+    def converted(call: Call) -> Results:
+        x = call.get("self")
+        if not isinstance(x, Value) or x.rank:
+            return convert(call)
+        arguments = {
+            name: reshape(each, [1]) if isinstance(each, Value) and not each.rank else each
+            for name, each in call.arguments.items()
+        }
+        shapes = tuple(shape or (1,) for shape in call.shapes)
+        results = convert(replace(call, arguments=arguments, shapes=shapes))
+        if isinstance(results, Value):
+            return reshape(results, call.shape)
+        return [
+            each and reshape(each, shape) for each, shape in zip(results, call.shapes, strict=True)
+        ]
+
+    return converted
 
 
 # Of complex numbers, which are pairs of reals.

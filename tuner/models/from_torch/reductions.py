@@ -175,7 +175,8 @@ def repeated_places(call: Call) -> Value:
 def top_k(call: Call) -> Results:
     x = call.value("self")
     axis = call.get("dim", -1) % x.rank
-    return reductions.top_k(x, call["k"], axis, greatest=call.get("largest", True))
+    # Of a tensor without dimensions PyTorch gives the element, also where k is 0.
+    return reductions.top_k(x, call.shape[axis], axis, greatest=call.get("largest", True))
 
 
 def sort(call: Call) -> Results:
