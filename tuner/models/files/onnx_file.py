@@ -71,7 +71,7 @@ def read_model(
     _rename_domains(model)
     _check_arguments(model.graph, limits)
     bodies = (model.graph, *model.functions)
-    _check_nodes([node for body in bodies for node in _nodes(body)], limits)
+    _check_nodes([node for body in bodies for node in nodes_of(body)], limits)
     _check_attributes(model.graph)
     sort_operators(model.graph)
     number_labels(model)
@@ -110,7 +110,7 @@ def _in_a_recent_opset(model: Any) -> Any:
 
 def _state_defaults(model: Any) -> None:
     version = opset_of(model)
-    for node in _nodes(model.graph):
+    for node in nodes_of(model.graph):
         if node.domain not in _DOMAINS or not onnx.defs.has(node.op_type, version):
             continue
         stated = {attribute.name for attribute in node.attribute}
@@ -123,7 +123,7 @@ def _state_defaults(model: Any) -> None:
 def _state_standard(model: Any) -> None:
     """Names an opset of the standard in a file of operators of other domains alone, which
     need not name any."""
-    standard = any(node.domain in _DOMAINS for node in _nodes(model.graph))
+    standard = any(node.domain in _DOMAINS for node in nodes_of(model.graph))
     if model.opset_import and not standard and not opset_of(model):
         model.opset_import.append(onnx.helper.make_opsetid("", _GREATEST_OPSET))
 
@@ -132,7 +132,7 @@ def _state_qonnx(model: Any) -> None:
     """Names the version of QONNX's operators in a file that has them and does not, as tools
     have written that add them to a model."""
     stated = {entry.domain for entry in model.opset_import}
-    used = {node.domain for body in (model.graph, *model.functions) for node in _nodes(body)}
+    used = {node.domain for body in (model.graph, *model.functions) for node in nodes_of(body)}
     for domain in QONNX_DOMAINS:
         if domain in used - stated:
             model.opset_import.append(onnx.helper.make_opsetid(domain, 1))
@@ -148,7 +148,7 @@ def _check_header(model: Any) -> None:
             f"returns its tensors"
         )
     own = {(function.domain, function.name) for function in model.functions}
-    for node in _nodes(model.graph):
+    for node in nodes_of(model.graph):
         if node.domain not in _TAKEN and (node.domain, node.op_type) not in own:
             raise ModelRefused(
                 f"operator {node.op_type[:60]} of domain {node.domain[:60]!r} is not taken; export "
@@ -166,7 +166,7 @@ def _rename_domains(model: Any) -> None:
     which in the model's opset does not have them."""
     version, renamed = opset_of(model), False
     for body in (model.graph, *model.functions):
-        for node in _nodes(body):
+        for node in nodes_of(body):
             is_own = node.op_type in _OF_THE_RUNTIME and node.domain in _DOMAINS
             if is_own and not onnx.defs.has(node.op_type, version):
                 node.domain, renamed = _MICROSOFT, True
@@ -198,7 +198,7 @@ def _check_nodes(nodes: Sequence[Any], limits: ModelLimits) -> None:
 
 def _check_attributes(graph: Any) -> None:
     """Checks that no operator outside of functions takes an attribute of one."""
-    for node in _nodes(graph):
+    for node in nodes_of(graph):
         for attribute in node.attribute:
             if attribute.ref_attr_name:
                 raise ModelRefused(
@@ -215,12 +215,12 @@ def _check_names(names: Sequence[str], limits: ModelLimits) -> None:
             )
 
 
-def _nodes(body: Any) -> Iterator[Any]:
+def nodes_of(body: Any) -> Iterator[Any]:
     """Operators of a graph or function, and of the graphs inside of them."""
     for node in body.node:
         yield node
         for graph in graphs_of(node):
-            yield from _nodes(graph)
+            yield from nodes_of(graph)
 
 
 def tensors_of(body: Any) -> Iterator[Any]:
@@ -416,7 +416,7 @@ def _check_expansion(model: Any, limits: ModelLimits) -> None:
         return total
 
     def inside(body: Any) -> int:
-        return sum(count((node.domain, node.op_type)) for node in _nodes(body))
+        return sum(count((node.domain, node.op_type)) for node in nodes_of(body))
 
     try:
         total = inside(model.graph)
