@@ -20,7 +20,6 @@ SHORT = {
     "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
     "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
 }  # fmt: skip
-UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 # What wraps in each operation is stored after each one.
 OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "A[i] + B[i]": np.add,

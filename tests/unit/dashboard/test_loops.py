@@ -16,13 +16,6 @@ from tuner.api.dashboard import loops
 from tuner.target.target import Target
 from tuner.workload.spec import parse_spec
 
-SPECS = (
-    "matmul:M=48,N=40,K=32",
-    "softmax:M=16,N=50",
-    "layer_norm:M=12,N=33",
-    "reduce_sum:shape=24x36,axis=1",
-)
-
 
 def test_before_is_the_expression() -> None:
     workload = parse_spec("matmul:M=4,N=5,K=6")

@@ -191,8 +191,6 @@ def test_the_driver_is_called_as_nvidia_declares_it(tmp_path: Path) -> None:
 
 # --- with a GPU
 
-RIGHT = "Y[i] = exp(X[i]);"
-
 
 @pytest.fixture
 def runner() -> Iterator[GpuRunner]:
