@@ -98,7 +98,7 @@ def test_kernels_are_right_thread_by_thread(spec: str, sm_80_double: None, tmp_p
     )
     with GpuRunner() as runner:
         runner.prepare(workload)
-        for config in configs(shared_space(spec, SM_80), spec):
+        for config in configs(candidates.space, spec):
             check(runner, candidates, config, tmp_path)
 
 

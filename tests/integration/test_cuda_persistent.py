@@ -142,7 +142,7 @@ def test_kernels_are_right_thread_by_thread(spec: str, gpu_double: None, tmp_pat
     candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=FEW, threads=1), tmp_path / "cubins"
     )
-    space = space_of(workload, FEW, 1)
+    space = candidates.space
     (config,) = configs(space, 1, spec)
     sketch = sketch_of(space)
     assert sketch is not None
@@ -167,7 +167,7 @@ def test_convolutions_of_single_pixels_are_products(
     candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=FEW, threads=1), tmp_path / "cubins"
     )
-    space = space_of(workload, FEW, 1)
+    space = candidates.space
     sketch = sketch_of(space)
     assert sketch is not None and (sketch.shape.pixels is None) == (stride == 1)
     (config,) = configs(space, 1, "pointwise")
@@ -184,7 +184,7 @@ def test_sums_of_bytes_become_other_numbers(dtype: str, gpu_double: None, tmp_pa
     candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=FEW, threads=1), tmp_path / "cubins"
     )
-    space = space_of(workload, FEW, 1)
+    space = candidates.space
     sketch = sketch_of(space)
     assert sketch is not None
     (config,) = configs(space, 1, dtype)
@@ -205,7 +205,7 @@ def test_bytes_are_multiplied_as_floats(dtype: str, gpu_double: None, tmp_path: 
     candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=FEW, threads=1), tmp_path / "cubins"
     )
-    space = space_of(workload, FEW, 1)
+    space = candidates.space
     sketch = sketch_of(space)
     assert sketch is not None
     (config,) = configs(space, 1, dtype)
@@ -236,7 +236,7 @@ def test_blocks_that_share_tiles_are_right(
     candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=SHARING, threads=1), tmp_path / "cubins"
     )
-    space = space_of(workload, SHARING, 1)
+    space = candidates.space
     sketch = sketch_of(space)
     assert sketch is not None and sketch.split.is_open
     (config,) = configs(space, 1, "shared")
@@ -302,9 +302,8 @@ def test_a_kernel_stands_between_those_of_tvm(gpu_double: None, tmp_path: Path) 
     candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=SM_90, threads=1), tmp_path / "cubins"
     )
-    space = space_of(workload, SM_90, 1)
-    (config,) = configs(space, 1, "attention")
-    made = cuda_kernels(space.program(config), SM_90, "k").launches
+    (config,) = configs(candidates.space, 1, "attention")
+    made = cuda_kernels(candidates.space.program(config), SM_90, "k").launches
     assert len(made) > 2 and [bool(launch.maps) for launch in made].count(True) == 1
     with GpuRunner() as runner:
         runner.prepare(workload)

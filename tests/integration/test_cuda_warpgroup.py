@@ -111,7 +111,7 @@ def test_kernels_are_right_thread_by_thread(spec: str, gpu_double: None, tmp_pat
     )
     with GpuRunner() as runner:
         runner.prepare(workload)
-        for config in configs(space_of(workload, SM_90, 1), 3, spec):
+        for config in configs(candidates.space, 3, spec):
             check(runner, candidates, config, tmp_path)
 
 
