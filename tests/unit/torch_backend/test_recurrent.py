@@ -80,20 +80,26 @@ def test_gradients_are_those_of_pytorch() -> None:
     assert [left.operator for left in backend.left] == ["torch.lstm"]
 
 
-def test_autocast_and_packed_sequences_are_those_of_pytorch() -> None:
+def test_autocast_is_that_of_pytorch() -> None:
     layer, x = nn.LSTM(4, 3).eval(), torch.randn(5, 2, 4)
-    packed = nn.utils.rnn.pack_padded_sequence(x, [5, 3])
-    with torch.no_grad():
-        with torch.autocast("cpu", torch.bfloat16):
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        try:
             right = layer(x)[0]
-            compiled, _ = compile_evaluated(layer)
-            with torch._dynamo.config.patch(allow_rnn=True):
-                got = compiled(x)[0]
-            assert got.dtype == right.dtype
-            torch.testing.assert_close(got, right, rtol=2e-2, atol=2e-2)
+        except RuntimeError as error:
+            pytest.skip(f"PyTorch has no such layer on this CPU: {error}")
         compiled, _ = compile_evaluated(layer)
         with torch._dynamo.config.patch(allow_rnn=True):
-            torch.testing.assert_close(compiled(packed)[0].data, layer(packed)[0].data)
+            got = compiled(x)[0]
+        assert got.dtype == right.dtype
+        torch.testing.assert_close(got, right, rtol=2e-2, atol=2e-2)
+
+
+def test_packed_sequences_are_those_of_pytorch() -> None:
+    layer, x = nn.LSTM(4, 3).eval(), torch.randn(5, 2, 4)
+    packed = nn.utils.rnn.pack_padded_sequence(x, [5, 3])
+    compiled, _ = compile_evaluated(layer)
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
+        torch.testing.assert_close(compiled(packed)[0].data, layer(packed)[0].data)
 
 
 def test_without_the_setting_layers_are_left_to_pytorch() -> None:

@@ -201,10 +201,10 @@ def test_an_input_that_decides_a_branch_is_fixed() -> None:
         return model_of({"x": (FLOAT, [1]), "c": (BOOL, [])}, [choose, node("Add", ["x", "z"])], {})
 
     c = np.array(False)
-    graph = read_graph(content((5,)), {}, {"c": c})
-    assert not graph.fixed["in1"] and graph.tensor(graph.outputs[0]).shape == (5,)
-    assert read_graph(content((3,)), {}, {"c": c}).fixed == {}
-    assert "give the value of 'c'" in says(content((5,)), {})
+    graph = read_graph(content((2, 5)), {}, {"c": c})
+    assert not graph.fixed["in1"] and graph.tensor(graph.outputs[0]).shape == (2, 5)
+    assert read_graph(content((5,)), {}, {"c": c}).fixed == {}
+    assert "give the value of 'c'" in says(content((2, 5)), {})
 
 
 def test_a_value_too_large_to_be_fixed_is_refused() -> None:

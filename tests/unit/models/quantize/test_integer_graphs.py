@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization
@@ -15,6 +14,7 @@ from onnxruntime import quantization
 from tests.support import float_networks as nets
 from tests.support.float_networks import Array, node
 from tests.support.graph_values import graph_outputs
+from tests.support.onnx_runtime import runtime_session
 from tuner.models.graph import Graph
 from tuner.models.quantize.quantizer import quantize
 from tuner.models.quantize.result import Options
@@ -33,10 +33,7 @@ class Data(quantization.CalibrationDataReader):  # type: ignore[misc]  # has no 
 
 
 def by_runtime(content: bytes, x: Array) -> list[Array]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    return [np.asarray(y) for y in session.run(None, {"x": x})]
+    return [np.asarray(y) for y in runtime_session(content).run(None, {"x": x})]
 
 
 def float_results(graph: Graph) -> list[str]:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import numpy_helper
 
 from tests.support import float_networks as nets
 from tests.support.float_networks import Array, node
 from tests.support.graph_values import graph_outputs
+from tests.support.onnx_runtime import runtime_session
 from tuner.models.errors import ModelRefused
 from tuner.models.files.onnx_file import read_model
 from tuner.models.quantize.quantizer import quantize
@@ -34,10 +34,7 @@ def rows(rng: np.random.Generator, *shape: int) -> Array:
 
 def run(content: bytes, x: Array) -> Array:
     """By ONNX Runtime."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    (y,) = session.run(None, {"x": x})
+    (y,) = runtime_session(content).run(None, {"x": x})
     return np.asarray(y)
 
 
