@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
+from benchmarks.models.exact_runtime import exact_session
 from tuner.errors import TunerError
 from tuner.models.importer import import_file
 from tuner.models.reference.evaluation import evaluate_graph
@@ -49,7 +49,6 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of a file's name")
     given = parser.parse_args()
     entries: list[Entry] = json.loads(Path(__file__).with_name("packages.json").read_text())
-    onnxruntime.set_default_logger_severity(4)
     print("| package | file | what for | nodes | read in | error |\n|---|---|---|---|---|---|")
     for entry in entries:
         if given.only in entry["file"]:
@@ -81,7 +80,7 @@ def row(entry: Entry, path: Path) -> str:
     except TunerError as error:
         return " | ".join(["", *cells, "", "", f"refused: {error}", ""]).strip()
     read_s = time.perf_counter() - started
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = exact_session(path)
     feeds = inputs(session, entry)
     tensors = evaluate_graph(graph, [feeds[label] for label in graph.labels if label in feeds])
     outputs = dict(zip(graph.labels[len(graph.inputs) :], graph.outputs, strict=True))

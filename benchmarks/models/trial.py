@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import torch
 
 import tuner
 from benchmarks.models import race as races
+from benchmarks.models.exact_runtime import exact_session
 from benchmarks.models.networks import NETWORKS, Network
 
 CHECKS = 3  # inputs that outputs are compared on
@@ -96,7 +96,7 @@ def quantized(path: Path, network: Network) -> Path:
 
 def by_runtime(path: Path) -> Any:
     """What ONNX Runtime computes of a file, of tensors."""
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = exact_session(path)
     names = [value.name for value in session.get_inputs()]
 
     def run(*inputs: Any) -> Any:

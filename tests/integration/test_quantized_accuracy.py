@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.models.exact_runtime import exact_session
 from tests.support.float_networks import Array, trained_classifier
-from tests.support.onnx_runtime import runtime_session
 from tuner.models.quantize.command import quantize_file
 from tuner.models.quantize.ranges import METHODS, Method
 from tuner.models.quantize.result import Options
@@ -30,7 +30,7 @@ def parts(name: str) -> tuple[Array, Array, Array, Array]:
 
 
 def by_runtime(content: bytes, x: Array) -> Array:
-    return np.asarray(runtime_session(content).run(None, {"x": x})[0])
+    return np.asarray(exact_session(content).run(None, {"x": x})[0])
 
 
 def by_graph(content: bytes, x: Array) -> Array:

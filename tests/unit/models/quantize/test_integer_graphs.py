@@ -11,10 +11,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization
 
+from benchmarks.models.exact_runtime import exact_session
 from tests.support import float_networks as nets
 from tests.support.float_networks import Array, node
 from tests.support.graph_values import graph_outputs
-from tests.support.onnx_runtime import runtime_session
 from tuner.models.graph import Graph
 from tuner.models.quantize.quantizer import quantize
 from tuner.models.quantize.result import Options
@@ -33,7 +33,7 @@ class Data(quantization.CalibrationDataReader):  # type: ignore[misc]  # has no 
 
 
 def by_runtime(content: bytes, x: Array) -> list[Array]:
-    return [np.asarray(y) for y in runtime_session(content).run(None, {"x": x})]
+    return [np.asarray(y) for y in exact_session(content).run(None, {"x": x})]
 
 
 def float_results(graph: Graph) -> list[str]:

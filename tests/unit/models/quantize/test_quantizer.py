@@ -10,10 +10,10 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from benchmarks.models.exact_runtime import exact_session
 from tests.support import float_networks as nets
 from tests.support.float_networks import Array, node
 from tests.support.graph_values import graph_outputs
-from tests.support.onnx_runtime import runtime_session
 from tuner.models.errors import ModelRefused
 from tuner.models.files.onnx_file import read_model
 from tuner.models.quantize.quantizer import quantize
@@ -34,7 +34,7 @@ def rows(rng: np.random.Generator, *shape: int) -> Array:
 
 def run(content: bytes, x: Array) -> Array:
     """By ONNX Runtime."""
-    (y,) = runtime_session(content).run(None, {"x": x})
+    (y,) = exact_session(content).run(None, {"x": x})
     return np.asarray(y)
 
 
