@@ -81,6 +81,7 @@ def promoting(job: Document) -> bool:
     return any(task["kernel"] for task in job["tasks"])
 
 
+@pytest.mark.long
 def test_two_commands_begin_at_once_on_a_new_database(home: ModelHome) -> None:
     directories = [home.folder / "first", home.folder / "second"]
     budget = ("--trials", str(FEW), "--seconds", "40")
@@ -96,6 +97,7 @@ def test_two_commands_begin_at_once_on_a_new_database(home: ModelHome) -> None:
     home.assert_nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_command_beside_two_equal_jobs_over_rest(service: Served) -> None:
     home, directory = service.home, service.home.folder / "beside"
     submitted = [service.submit(trials=FEW, seconds=40) for _ in range(2)]
