@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from tests.support.database_samples import ManualClock
-from tests.support.databases import new_database
 from tests.support.targets import ZEN5
 from tuner.db import events, jobs, leases, targets, workloads
 from tuner.db.engine import Database
@@ -20,18 +15,6 @@ from tuner.workload.spec import parse_spec, to_document
 
 SPECS = tuple(f"softmax:M=4,N={n}" for n in (4, 8, 12))
 CLOCK_STEP_S = 10.0
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def database(tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
-    opened = new_database(tmp_path / "tuner.db", clock=clock)
-    yield opened
-    opened.close()
 
 
 def queued(database: Database, *, model: str = "m", trials: int = 8) -> Job:

@@ -3,15 +3,11 @@ same after a restart, stored, and bounded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.support.database_samples import ManualClock, timed
-from tests.support.databases import new_database
 from tests.support.search_history import gpu_seconds, queue, search_past, seconds_of
 from tests.support.targets import GOLDEN_COVE, H100, H200, NEOVERSE, ZEN5
 from tuner.cost_model.cuda.estimate import CudaDescription
@@ -29,18 +25,6 @@ from tuner.workers.jobs.transfer import LEAST, WORKLOADS, Start, start_of
 from tuner.workload.spec import parse_spec
 
 SMALL, LARGE, OTHER = "matmul:M=64,N=64,K=64", "matmul:M=96,N=64,K=128", "transpose:M=64,N=96"
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def database(tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
-    opened = new_database(tmp_path / "tuner.db", clock=clock)
-    yield opened
-    opened.close()
 
 
 def start(database: Database, job: Job, spec: str, position: int = 0) -> Start:
