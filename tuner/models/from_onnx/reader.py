@@ -19,7 +19,7 @@ from tuner.models.errors import ModelRefused
 from tuner.models.evaluator.older_operators import operators_of
 from tuner.models.files.given_inputs import typed
 from tuner.models.files.input_values import InputValues
-from tuner.models.files.onnx_file import QONNX_DOMAINS, nodes_of
+from tuner.models.files.onnx_file import QONNX_DOMAINS
 from tuner.models.from_onnx import (
     arithmetic,
     bounded,
@@ -35,6 +35,7 @@ from tuner.models.from_onnx import (
     shapes,
     signals,
 )
+from tuner.models.from_onnx.function_opsets import declare_alike
 from tuner.models.from_onnx.functions import standard_function
 from tuner.models.from_onnx.limits import with_limits
 from tuner.models.from_onnx.node import (
@@ -83,7 +84,6 @@ MOVEMENTS = (
     "Transpose", "Unsqueeze", "Where",
 )  # fmt: skip
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-_STANDARD = ("", "ai.onnx")
 _FOLDED_ELEMENTS = 1 << 22  # of an operator's constant inputs that are computed with at import
 _FAULTS = (
     ValueError, TypeError, IndexError, KeyError, ArithmeticError, RuntimeError, WorkloadError,
@@ -139,7 +139,7 @@ def without_functions(model: Any) -> Any:
         onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         for tensor in model.graph.initializer
     )
-    _declare_alike(model)
+    declare_alike(model)
     try:
         return onnx.inliner.inline_local_functions(model, convert_version=True)
     except (RuntimeError, ValueError, TypeError, onnx.version_converter.ConvertError) as error:
@@ -148,29 +148,6 @@ def without_functions(model: Any) -> Any:
             f"functions of the model cannot be inlined: {text[:300]}; export them in the model's "
             f"opset, or inline them before"
         ) from error
-
-
-def _declare_alike(model: Any) -> None:
-    """Gives functions the model's opset where all their operators are the same in both, in place:
-    the inliner converts others, for which it must know the type of each argument."""
-    opsets = (entry.version for entry in model.opset_import if entry.domain in _STANDARD)
-    opset = max(opsets, default=0)
-    for function in model.functions:
-        for entry in function.opset_import:
-            if entry.domain in _STANDARD and all(
-                _version(node.op_type, entry.version) == _version(node.op_type, opset) is not None
-                for node in nodes_of(function)
-                if node.domain in _STANDARD
-            ):
-                entry.version = opset
-
-
-def _version(op: str, opset: int) -> int | None:
-    """The opset since which an operator is as it is in another one."""
-    try:
-        return int(onnx.defs.get_schema(op, opset, "").since_version)
-    except onnx.defs.SchemaError:
-        return None
 
 
 class _Reader:
