@@ -290,20 +290,6 @@ def test_other_uses_of_a_carried_sequence_are_refused(nodes: Sequence[Any]) -> N
         read_graph(made.SerializeToString(), {})
 
 
-def test_a_sequence_of_a_branch_is_refused_by_name() -> None:
-    sides = [
-        body([n("SequenceConstruct", [name], ["list"])], [], [a_list("list")]) for name in "xz"
-    ]
-    nodes = [
-        n("If", ["choice"], ["all"], then_branch=sides[0], else_branch=sides[1]),
-        n("ConcatFromSequence", ["all"], ["y"], axis=0),
-    ]
-    feed = {"x": floats(2), "z": floats(2), "choice": np.array(True)}
-    made = model(nodes, feed, [value("y", FLOAT, [2])])
-    with pytest.raises(ModelRefused, match=r"operator If \('all'\) gives the sequence 'list'"):
-        read_graph(made.SerializeToString(), {})
-
-
 def test_a_computed_position_in_tensors_of_several_shapes_is_refused() -> None:
     nodes = [
         n("SequenceConstruct", ["x", "z"], ["list"]),

@@ -14,7 +14,7 @@ from tuner.models.errors import ModelRefused
 from tuner.models.from_onnx.growth import without_growth
 from tuner.models.from_onnx.iterations import most_iterations
 from tuner.models.from_onnx.lookahead import Lookahead, Run, look_ahead, with_read_states
-from tuner.models.from_onnx.node import ComputedAtRunTime, Node, Results
+from tuner.models.from_onnx.node import ComputedAtRunTime, Node
 from tuner.models.nodes import NO_LIMIT
 from tuner.models.operators import branches, scans
 from tuner.models.operators.elementwise import compare, elementwise
@@ -28,6 +28,11 @@ UNROLLED = 64  # iterations of a loop that are made nodes of their own, at most
 _COUNTED = 1 << 16  # iterations whose numbers are a constant, at most
 
 
+# Results of a graph inside of a branch, for no inputs; and what is made of such results.
+Sides = Callable[[Any, Sequence[Value]], Sequence[Value | Items]]
+Following = Callable[[Sequence[Value | Items]], Sequence[Value | Items]]
+
+
 class _Conditional(Exception):
     """Whether a loop goes on is only known at run time."""
 
@@ -36,26 +41,57 @@ class _NotConstant(Exception):
     """What an iteration gives is only known at run time."""
 
 
-def branch(node: Node, run: Run) -> Results:
-    """The branch that a known condition chooses; else both, of which one is computed."""
+def branch(node: Node, run: Sides) -> Sequence[Value | Items]:
+    """The branch that a known condition chooses; else both, of which one is computed.
+
+    Raises SidesApart where no tensors stand for the results of both.
+    """
     condition = node[0].array
     if condition is not None:
         chosen = "then_branch" if condition.reshape(-1)[0] else "else_branch"
         return run(node.attribute(chosen, None), [])
+    try:
+        return _chosen(node, run, lambda results: results)
+    except branches.SidesDiffer as error:
+        raise SidesApart(node, run) from error
+
+
+class SidesApart(Exception):
+    """The sides of a branch give sequences, or tensors of several dtypes or numbers of
+    dimensions."""
+
+    def __init__(self, node: Node, run: Sides) -> None:
+        super().__init__(node.name)
+        self._node, self._run = node, run
+
+    def joined(self, following: Following) -> list[Value]:
+        """What `following` makes of the results of the side that is chosen.
+
+        Raises ModelRefused where no tensors stand for that either.
+        """
+        try:
+            return _chosen(self._node, self._run, following)
+        except ValueError as error:
+            reason = f"has no expression: {error}"
+            raise self._node.computed_at_run_time(self._node[0], reason) from error
+
+
+def _chosen(node: Node, run: Sides, following: Following) -> list[Value]:
     late: list[ComputedAtRunTime] = []
 
     def side(name: str) -> list[Value]:
         try:
-            return run(node.attribute(name, None), [])
+            results = following(run(node.attribute(name, None), []))
         except ComputedAtRunTime as error:
             late.append(error)
             raise
+        tensors = [result for result in results if isinstance(result, Value)]
+        if len(tensors) < len(results):
+            raise branches.SidesDiffer("sides give sequences, which graphs have no outputs for")
+        return tensors
 
     then, other = partial(side, "then_branch"), partial(side, "else_branch")
-    try:
-        results = branches.branch(node.builder, "if", node[0], then, other)
-    except ValueError as error:
-        raise node.computed_at_run_time(node[0], f"has no expression: {error}") from error
+    results = branches.branch(node.builder, "if", node[0], then, other)
     if late:  # known once inputs are fixed
         raise late[0]
     return results
@@ -270,7 +306,7 @@ def _conditional(node: Node, run: Run, carried: Sequence[Value], ahead: Lookahea
     return [*(last[place] for place in range(len(carried))), *stacked]
 
 
-def scan(node: Node, run: Run) -> Results:
+def scan(node: Node, run: Run) -> list[Value]:
     """Inputs are walked along an axis, states go from one step to the next."""
     run = _with_known_extents(node, run)
     count = int(node.attribute("num_scan_inputs", 1))
@@ -357,5 +393,7 @@ def _axis_to(value: Value, axis: int) -> Value:
     return transpose(value, order)
 
 
-Control = Callable[[Node, Run], Value | Sequence[Value | Items | None]]
-TABLE: Mapping[str, Control] = {"If": branch, "Loop": loop, "Scan": scan}
+LOOPS: Mapping[str, Callable[[Node, Run], Sequence[Value | Items | None]]] = {
+    "Loop": loop,
+    "Scan": scan,
+}

@@ -90,13 +90,16 @@ def with_read_states(node: Node, run: Run, carried: Sequence[Value]) -> list[Val
 
 
 def _read_in(graph: Any) -> set[str]:
-    """Names that operators of a graph read, and those of the graphs inside of them."""
-    names = {name for op in graph.node for name in op.input}
-    for op in graph.node:
-        for attribute in op.attribute:
-            if attribute.HasField("g"):
-                inner = attribute.g
-                names |= _read_in(inner) | {value.name for value in inner.output}
+    return {name for op in graph.node for name in reads_of(op)}
+
+
+def reads_of(op: Any) -> set[str]:
+    """Names that an operator reads, and those of the graphs inside of it."""
+    names = {name for name in op.input if name}
+    for attribute in op.attribute:
+        if attribute.HasField("g"):
+            inner = attribute.g
+            names |= _read_in(inner) | {value.name for value in inner.output}
     return names
 
 

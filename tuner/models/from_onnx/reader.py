@@ -38,6 +38,7 @@ from tuner.models.from_onnx import (
 from tuner.models.from_onnx.function_opsets import declare_alike
 from tuner.models.from_onnx.functions import standard_function
 from tuner.models.from_onnx.limits import with_limits
+from tuner.models.from_onnx.lookahead import reads_of
 from tuner.models.from_onnx.node import (
     ComputedAtRunTime,
     Convert,
@@ -46,6 +47,7 @@ from tuner.models.from_onnx.node import (
     array_of,
     element_type,
 )
+from tuner.models.from_onnx.scope import Scope
 from tuner.models.graph import LARGEST_FIXED, Array, Graph
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.extents import as_written
@@ -88,14 +90,6 @@ _FOLDED_ELEMENTS = 1 << 22  # of an operator's constant inputs that are computed
 _FAULTS = (
     ValueError, TypeError, IndexError, KeyError, ArithmeticError, RuntimeError, WorkloadError,
 )  # fmt: skip
-
-
-class Scope(dict[str, Value]):
-    """Tensors by name, and sequences of tensors."""
-
-    def __init__(self, outer: Scope | None = None) -> None:
-        super().__init__(outer or {})
-        self.sequences: dict[str, Items] = dict(outer.sequences) if outer is not None else {}
 
 
 def graph_of(model: Any, values: InputValues | None = None) -> Graph:
@@ -213,14 +207,39 @@ class _Reader:
     def body(self, graph: Any, scope: Scope) -> None:
         for tensor in graph.initializer:
             scope[tensor.name] = self.array(onnx.numpy_helper.to_array(tensor), tensor.name)
-        self.nodes(graph.node, scope)
+        self.nodes(graph.node, scope, [value.name for value in graph.output])
 
-    def nodes(self, nodes: Sequence[Any], scope: Scope) -> None:
+    def nodes(self, nodes: Sequence[Any], scope: Scope, outputs: Sequence[str]) -> None:
+        """Notes the results of operators. Those that depend on a branch whose sides no tensors
+        stand for are read on each side, and only `outputs` among their results noted."""
+        apart: control.SidesApart | None = None
+        following: list[Any] = []  # that branch, and what depends on it
+        reached: set[str] = set()  # what they make
         for node in nodes:
-            results = self.results(node, scope)
-            for name, value in zip(node.output, results, strict=False):
-                if name and value is not None:
-                    scope[name] = value
+            if not reached or reached.isdisjoint(reads_of(node)):
+                try:
+                    scope.note(node.output, self.results(node, scope))
+                    continue
+                except control.SidesApart as error:
+                    apart = apart or error
+            following.append(node)
+            reached |= {*node.output}
+        names = [name for name in outputs if name in reached]
+        if apart is not None and names:
+            scope.note(names, apart.joined(partial(self.behind, following, names, scope)))
+
+    def behind(
+        self,
+        following: Sequence[Any],
+        names: Sequence[str],
+        scope: Scope,
+        results: Sequence[Value | Items],
+    ) -> list[Value | Items]:
+        """What these names stand for behind operators, of which the first has these results."""
+        own = Scope(scope)
+        own.note(following[0].output, results)
+        self.nodes(following[1:], own, names)
+        return [own.item(name) for name in names]
 
     def array(self, array: Array, name: str) -> Value:
         try:
@@ -228,7 +247,7 @@ class _Reader:
         except ModelRefused as error:
             raise ModelRefused(f"{error} ({name!r})") from None
 
-    def results(self, proto: Any, scope: Scope) -> Sequence[Value | None]:
+    def results(self, proto: Any, scope: Scope) -> Sequence[Value | Items | None]:
         for name in proto.input:
             if name and name not in scope and name not in scope.sequences:
                 raise ModelRefused(
@@ -266,21 +285,24 @@ class _Reader:
             raise node.refusal(reason) from error
         return (results,) if isinstance(results, Value) else results
 
-    def convert(self, node: Node, proto: Any, scope: Scope) -> Results:
+    def convert(
+        self, node: Node, proto: Any, scope: Scope
+    ) -> Results | Sequence[Value | Items | None]:
         rows = TABLES.get(proto.domain, {})
         of_sequence = bool(node.sequences) and node.op != "Loop"
         if of_sequence or (rows is OPERATORS and node.op in sequences.MAKERS):
-            return self.of_sequence(node, scope)
+            return self.of_sequence(node)
         is_foreign = any(rows is table for table in _FOREIGN)
-        if bounded.concerns(node) and (is_foreign or node.op in control.TABLE):
+        if bounded.concerns(node) and (is_foreign or node.op in ("If", *control.LOOPS)):
             raise node.late_extent()
         if is_foreign:
             if node.op not in rows:
                 raise node.refusal(f"of domain {proto.domain} has no expression yet")
             return rows[node.op](node)
-        if node.op in control.TABLE:
-            given = control.TABLE[node.op](node, partial(self.inner, node, scope=scope))
-            return _without_sequences(given, node, scope)
+        if node.op == "If":
+            return control.branch(node, partial(self.given, node, scope=scope))
+        if node.op in control.LOOPS:
+            return control.LOOPS[node.op](node, partial(self.inner, node, scope=scope))
         if node.op in _RANDOM:
             raise node.refusal(
                 "is random; a model must compute the same each time; make its result an input"
@@ -315,16 +337,15 @@ class _Reader:
             raise node.refusal("has no expression yet")
         return self.expanded(function, node)
 
-    def of_sequence(self, node: Node, scope: Scope) -> Results:
-        """The tensor that an operator reads of a sequence, or none and a sequence noted."""
+    def of_sequence(self, node: Node) -> Sequence[Value | Items]:
+        """The tensor or the sequence that an operator makes of a sequence."""
         if node.op not in sequences.OPERATORS:
             raise node.refusal("takes a sequence; only operators of sequences do")
         members = [m.tensors if isinstance(m, Stack) else m for m in node.items]
         kept = {v.format.name for v in (*node.inputs, *members) if v is not None and v.format}
         if kept:
             raise node.refusal(f"takes no {kept.pop()} in sequences; put a Cast before it")
-        made = sequences.OPERATORS[node.op](node)
-        return _without_sequences(made if isinstance(made, Value) else [made], node, scope)
+        return [sequences.OPERATORS[node.op](node)]
 
     def limited(self, node: Node, proto: Any, result: Value) -> Value:
         """The result with what its numbers may be, where they are computed from extents."""
@@ -358,7 +379,7 @@ class _Reader:
         scope |= {name: value for name, value in inputs if value is not None}
         for inner in function.node:
             inner.name = node.name
-        _Reader(function, self.builder).nodes(function.node, scope)
+        _Reader(function, self.builder).nodes(function.node, scope, function.output)
         return [scope.get(name) for name in function.output]
 
     def folded(self, node: Node, proto: Any, scope: Scope) -> Results:
@@ -384,7 +405,9 @@ class _Reader:
         except _FAULTS:
             return None
 
-    def inner(self, node: Node, graph: Any, inputs: Sequence[Value], scope: Scope) -> list[Value]:
+    def given(
+        self, node: Node, graph: Any, inputs: Sequence[Value], scope: Scope
+    ) -> list[Value | Items]:
         """The results of a graph inside of an operator, which sees what is outside."""
         own = Scope(scope)
         initial = {tensor.name for tensor in graph.initializer}
@@ -395,15 +418,21 @@ class _Reader:
             raise node.refusal(f"gives {len(inputs)} values to a graph with {len(names)} inputs")
         own |= zip(names, inputs, strict=True)
         self.body(graph, own)
-        for value in graph.output:
-            if value.name in own.sequences:
+        return [own.item(value.name) for value in graph.output]
+
+    def inner(self, node: Node, graph: Any, inputs: Sequence[Value], scope: Scope) -> list[Value]:
+        """The results of an iteration, which are tensors."""
+        results: list[Value] = []
+        given = self.given(node, graph, inputs, scope)
+        for output, result in zip(graph.output, given, strict=True):
+            if isinstance(result, tuple):
                 raise node.refusal(
-                    f"gives the sequence {value.name[:80]!r} from a graph inside of it; of "
+                    f"gives the sequence {output.name[:80]!r} from a graph inside of it; of "
                     f"sequences a Loop takes those that each iteration inserts one tensor into"
                 )
-        results = [own[value.name] for value in graph.output]
+            results.append(result)
         formats = {value.format.name for value in (*inputs, *results) if value.format}
-        if formats and node.op != "If":
+        if formats:
             raise node.refusal(
                 f"carries {formats.pop()} to its next iteration; put Casts around it"
             )
@@ -420,18 +449,6 @@ def _division_by_zero(node: Node) -> str:
     if any(not value.rank for value in values):
         return "names an axis of a tensor that has no dimensions"
     return "has no expression: division by zero"
-
-
-def _without_sequences(
-    results: Value | Sequence[Value | Items | None], node: Node, scope: Scope
-) -> Results:
-    """The tensors among results; the sequences are noted."""
-    if isinstance(results, Value):
-        return results
-    for name, result in zip(node.outputs, results, strict=False):
-        if name and isinstance(result, tuple):
-            scope.sequences[name] = result
-    return [None if isinstance(result, tuple) else result for result in results]
 
 
 def _attribute(attribute: Any) -> Any:

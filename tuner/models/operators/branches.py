@@ -20,6 +20,10 @@ from tuner.models.passes.fusion import fuse
 Results = Callable[[], Sequence[Value]]
 
 
+class SidesDiffer(ValueError):
+    """No tensors stand for the results of both sides."""
+
+
 def branch(
     builder: GraphBuilder, name: str, condition: Value, then: Results, other: Results
 ) -> list[Value]:
@@ -28,8 +32,8 @@ def branch(
 
     A result whose extents differ, or are known at run time only, has the greatest ones and
     counts. A side that raises ModelRefused is left out, and calls that choose it fail. The sides
-    may be called twice. Raises ModelRefused if both do, ValueError where their results differ in
-    dtype or number of dimensions.
+    may be called twice. Raises ModelRefused if both do, SidesDiffer where their results differ
+    in dtype or number of dimensions.
     """
     if condition.dtype != "bool" or condition.elements != 1:
         raise ValueError(f"a condition of {condition.dtype}{list(condition.shape)}")
@@ -100,7 +104,7 @@ def _branch(
     shapes = [[(value.shape, value.dtype) for value in each] for each in values]
     if shapes[0] != shapes[-1] or formats[0] != formats[-1]:
         spelt = [", ".join(f"{dtype}{list(shape)}" for shape, dtype in each) for each in shapes]
-        raise ValueError(
+        raise SidesDiffer(
             f"results are {spelt[0]} on one side and {spelt[1]} on the other; both sides must "
             f"give the same dtypes and numbers of dimensions"
         )
