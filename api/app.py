@@ -18,7 +18,7 @@ from fastapi.routing import APIRoute
 from tuner.api import problems
 from tuner.api.access import Access
 from tuner.api.auth import Authentication, verify
-from tuner.api.body_limit import BodyLimit
+from tuner.api.body_limit import BodyLimit, Limit
 from tuner.api.cross_origin import CrossOriginGuard
 from tuner.api.dashboard.install import install as install_dashboard
 from tuner.api.estimates import Estimator
@@ -59,6 +59,9 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.version import __version__ as VERSION
 
 BUSY_TIMEOUT_S = 5.0  # a client that would wait longer gets 503
+LARGER_MODELS = (
+    "raise the service's setting model_gib, to 2 at most, or run tuner tune where the file is"
+)
 
 
 def create_app(options: ServiceOptions, *, database: Database | None = None) -> FastAPI:
@@ -131,14 +134,14 @@ def add_layers(app: FastAPI, service: Service) -> None:
     """Adds the middleware, innermost first: each call wraps the previous ones."""
     options = service.options
 
-    def limit_of(path: str) -> int:
+    def limit_of(path: str) -> Limit:
         if path == "/v1/models":
-            return options.max_model_bytes
+            return Limit(most_bytes=options.max_model_bytes, way_out=LARGER_MODELS)
         if path in ("/v1/estimates", "/v1/estimates/jobs"):
-            return options.max_estimates_bytes
+            return Limit(most_bytes=options.max_estimates_bytes)
         if path.startswith(("/v1/kernels/", "/v1/models/")) and path.endswith("/run"):
-            return options.max_run_bytes
-        return options.max_body_bytes
+            return Limit(most_bytes=options.max_run_bytes)
+        return Limit(most_bytes=options.max_body_bytes)
 
     app.add_middleware(HeadAsGet)
     app.add_middleware(RelativeRedirects)

@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -21,15 +22,23 @@ PAUSE_S = 30.0  # for the next part of a body
 LEAST_BYTES_PER_S = 1000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """How large the bodies of a path may be."""
+
+    most_bytes: int
+    way_out: str = "send less, or several requests"  # for who has a larger one
+
+
 class BodyLimit:
-    """Refuses bodies of more than `limit_of(path)` bytes, and those that do not come.
+    """Refuses bodies beyond `limit_of(path)`, and those that do not come.
 
     Otherwise a client whose network went away in the middle would hold its connection, and what it
     had sent, for good.
     """
 
     def __init__(
-        self, app: ASGIApp, *, limit_of: Callable[[str], int], pause_s: float = PAUSE_S
+        self, app: ASGIApp, *, limit_of: Callable[[str], Limit], pause_s: float = PAUSE_S
     ) -> None:
         self.app = app
         self.limit_of = limit_of
@@ -43,7 +52,7 @@ class BodyLimit:
         body = ArrivingBody(receive, self.pause_s)
         try:
             declared = declared_length(scope)
-            if declared > limit:
+            if declared > limit.most_bytes:
                 await body.drain()
                 raise too_large(limit, declared)
         except Problem as problem:
@@ -52,7 +61,7 @@ class BodyLimit:
 
         async def limited() -> Message:
             message = await body.receive()
-            if body.seen > limit:
+            if body.seen > limit.most_bytes:
                 await body.drain()
                 raise too_large(limit, body.seen)
             return message
@@ -100,10 +109,10 @@ def declared_length(scope: Scope) -> int:
     return int(text)
 
 
-def too_large(limit: int, size: int) -> Problem:
+def too_large(limit: Limit, size: int) -> Problem:
     detail = (
-        f"the body has {size} bytes or more; this address takes at most {limit}. Send "
-        f"less, or several requests"
+        f"the body has {size} bytes or more; this address takes at most {limit.most_bytes}: "
+        f"{limit.way_out}"
     )
     return Problem(413, "body_too_large", detail, headers={"Connection": "close"})
 

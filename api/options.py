@@ -16,6 +16,7 @@ from tuner.target.target import Target
 
 KIB = 1024
 MIB = 1024 * KIB
+GIB = 1024 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class ServiceOptions:
     port: int = 8077
     max_body_bytes: int = 1_000_000
     max_estimates_bytes: int = 8 * MIB  # 10,000 workloads of the most parameters take 3
-    max_model_bytes: int = 64 * MIB
+    max_model_bytes: int = 2 * GIB - 1  # what the reader of files takes
     max_run_bytes: int = 64 * MIB  # body of a run request; its arrays have limits of their own
     requests_per_s: float = 1000.0  # refill of a key's token bucket
     request_burst: int = 2000  # size of a key's token bucket

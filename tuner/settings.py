@@ -202,6 +202,12 @@ class Settings(BaseSettings):
         default="off",
         description="whether the service takes C sources of callers, compiles and judges them",
     )
+    model_gib: float = Field(
+        default=2.0,
+        ge=0.001,
+        le=2.0,
+        description="GiB of a model's file that the service takes, at most",
+    )
     rerace_days: int = Field(
         default=0,
         ge=0,

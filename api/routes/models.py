@@ -1,6 +1,6 @@
 """Routes of models: an ONNX file becomes a job, whose workloads a worker extracts.
 
-The file is never opened here.
+The file goes to the disk as it comes, and is never read here.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from tuner.db.engine import Session
 from tuner.db.jobs import MODEL as MODEL_JOB
 from tuner.db.jobs import Job, NewJob
 from tuner.db.tasks import DESCRIPTION, LIBRARY, MAX_ERROR, MEASUREMENT, MODEL, NUMERICS, SHAPES
+from tuner.export.artifacts import Incoming
 from tuner.models.description import Description, Measurement, from_json, measurement_from
 from tuner.models.files.input_shapes import parse_shapes
 from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
@@ -106,23 +107,26 @@ async def submit_model(
             "workloads to /v1/jobs"
         )
         raise Problem(422, "models_unavailable", detail)
-    body = await request.body()
-    if not body:
-        raise Problem(422, "invalid_model", "the body is empty; send the bytes of an .onnx file")
-    new = NewJob(
-        workloads=(),
-        target=target or "",
-        threads=threads,
-        trials=trials,
-        seconds=seconds,
-        strategy=strategy,
-        seed=seed,
-        priority=priority,
-        owner=caller.key_id,
-        kind=MODEL_JOB,
-        settings={SHAPES: parse_shapes(shapes), NUMERICS: numerics, MAX_ERROR: max_error},
-    )
-    job, created = await run_in_threadpool(store, service, caller, new, body, idempotency_key)
+    with service.artifacts.receiving() as file:
+        async for part in request.stream():
+            await run_in_threadpool(file.write, part)
+        if not file.size_bytes:
+            detail = "the body is empty; send the bytes of an .onnx file"
+            raise Problem(422, "invalid_model", detail)
+        new = NewJob(
+            workloads=(),
+            target=target or "",
+            threads=threads,
+            trials=trials,
+            seconds=seconds,
+            strategy=strategy,
+            seed=seed,
+            priority=priority,
+            owner=caller.key_id,
+            kind=MODEL_JOB,
+            settings={SHAPES: parse_shapes(shapes), NUMERICS: numerics, MAX_ERROR: max_error},
+        )
+        job, created = await run_in_threadpool(store, service, caller, new, file, idempotency_key)
     return accepted(response, job, created=created)
 
 
@@ -203,23 +207,20 @@ def measurement_of(job: Job) -> Measurement | None:
 
 
 def store(
-    service: Service, caller: Caller, new: NewJob, body: bytes, idempotency_key: str | None
+    service: Service, caller: Caller, new: NewJob, file: Incoming, idempotency_key: str | None
 ) -> tuple[JobAnswer, bool]:
     """Stores the file and queues its job; `new.target` is the target's name as given."""
-    model = hashlib.sha256(body).hexdigest()
+    model = file.digest
     request_digest = hashlib.sha256(repr((model, new)).encode()).hexdigest()
     idempotency = once(caller, idempotency_key, request_digest)
     with service.database.read() as session:
         before = repeated(session, idempotency)
         if before is not None:
             return answer(session, [before])[0], False
-    # The transaction, for which all others wait, has only to name the file.
-    with (
-        service.artifacts.staged(body) as keep_file,
-        service.database.write("submit") as session,
-    ):
+    keep_file = file.flushed()  # the transaction, for which all others wait, has only to name it
+    with service.database.write("submit") as session:
         chosen = choose(new.target or None, targets.list_all(session), service.default_target)
-        artifacts.remember(session, sha256=model, size_bytes=len(body), kind="model")
+        artifacts.remember(session, sha256=model, size_bytes=file.size_bytes, kind="model")
         queued = replace(new, target=chosen.key, settings={**new.settings, MODEL: model})
         job, created = create(session, service, caller, queued, idempotency)
         if created:

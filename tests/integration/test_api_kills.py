@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -21,7 +17,7 @@ import pytest
 
 from tests.support.database_samples import sample_target
 from tests.support.live_service import MATMUL
-from tests.support.server_process import SERVE, free_port, wait_until_ready
+from tests.support.server_process import free_port, served, wait_until_ready
 from tuner.db import jobs, keys, schema, targets
 from tuner.db.engine import open_database
 
@@ -60,19 +56,6 @@ class Submitter(threading.Thread):
                     assert answer.status_code in (202, 503), answer.text
                     if answer.status_code == 202:
                         self.acknowledged[key] = answer.json()["id"]
-
-
-@contextmanager
-def served(url: str, folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    command = [sys.executable, "-c", SERVE, url, str(folder / "artifacts"), str(port)]
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 @pytest.mark.long

@@ -91,7 +91,9 @@ def test_a_model_becomes_a_job_and_its_file_is_kept(tmp_path: Path) -> None:
         with pytest.raises(ServiceError) as caught:
             client.submit_model(b"other bytes", trials=5, idempotency_key="m")
         assert caught.value.code == "idempotency_conflict"
-        with pytest.raises(ServiceError) as caught:
+        with pytest.raises(
+            ServiceError, match=r"has 1001 bytes .* at most 1000: raise .* model_gib"
+        ) as caught:
             client.submit_model(b"x" * 1001)
         assert caught.value.status == 413
         with live.database.read() as session:

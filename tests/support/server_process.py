@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 
@@ -16,8 +22,22 @@ from pathlib import Path
 from api.options import ServiceOptions
 from api.server import serve
 serve(ServiceOptions(database_url=sys.argv[1], artifacts=Path(sys.argv[2]), port=int(sys.argv[3]), request_burst=10**6,
-                     run_wait_s=1.0))
+                     run_wait_s=1.0, models=True))
 """  # noqa: E501
+
+
+@contextmanager
+def served(url: str, folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """The service on this port, killed after the block; its artifacts lie in the folder."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    command = [sys.executable, "-c", SERVE, url, str(folder / "artifacts"), str(port)]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def free_port() -> int:

@@ -17,12 +17,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from tuner.errors import TunerError, UsageError
+from tuner.scratch import remove_leftovers, temporary_folder
 
 TEMPORARY = ".partial-"
+INCOMING = ".incoming-"  # begins the names of folders of bytes that come in parts
 _ABANDONED_S = 3600.0  # since a temporary file was last written to
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -83,6 +85,21 @@ class ArtifactStore:
             yield partial(self._place, temporary, file)
         finally:
             temporary.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def receiving(self) -> Iterator[Incoming]:
+        """An artifact that comes in parts, for the block, after which nothing stays of one that
+        was not kept.
+
+        Its file lies in the store's own folder: keeping it copies nothing. Raises ArtifactError.
+        """
+        with contextlib.ExitStack() as stack:
+            with self._reported("receiving bytes"):
+                self.directory.mkdir(parents=True, exist_ok=True)
+                folder = stack.enter_context(temporary_folder(INCOMING, self.directory))
+                file = folder / "bytes"
+                stream = stack.enter_context(file.open("wb", buffering=0))
+            yield Incoming(self, file, stream)
 
     def put_file(self, path: Path) -> str:
         """Stores the bytes of a file, as `put` does."""
@@ -152,7 +169,11 @@ class ArtifactStore:
                 raise failed
 
     def remove_partials(self) -> None:
-        """Removes what processes that were killed have left half written, an hour ago or more."""
+        """Removes what processes that were killed have left half written, an hour ago or more,
+        and what they were receiving.
+        """
+        with contextlib.suppress(OSError):
+            remove_leftovers(INCOMING, self.directory)
         for partial_file in self.directory.glob(f"??/{TEMPORARY}*"):
             with contextlib.suppress(OSError):  # another process removes or finishes it
                 if time.time() - partial_file.stat().st_mtime > _ABANDONED_S:
@@ -172,7 +193,7 @@ class ArtifactStore:
         try:
             with _locked(file, fcntl.LOCK_SH) as stream:
                 os.utime(stream.fileno())  # young again, so that `delete` leaves it
-                return hashlib.sha256(stream.read()).hexdigest() == digest
+                return hashlib.file_digest(stream, "sha256").hexdigest() == digest
         except OSError:
             return False
 
@@ -200,6 +221,46 @@ class ArtifactStore:
             ) from error
 
 
+class Incoming:
+    """Bytes that come in parts, on their way into a store. `ArtifactStore.receiving` makes it.
+
+    Not thread-safe.
+    """
+
+    def __init__(self, store: ArtifactStore, file: Path, stream: FileIO) -> None:
+        self._store, self._file, self._stream = store, file, stream
+        self._hash = hashlib.sha256()
+        self.size_bytes = 0
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256, in hex, of what was written."""
+        return self._hash.hexdigest()
+
+    def write(self, part: bytes) -> None:
+        """Appends a part. Raises ArtifactError."""
+        self._hash.update(part)
+        self.size_bytes += len(part)
+        left = memoryview(part)
+        with self._store._reported(f"writing {self.size_bytes} bytes"):
+            while left:
+                left = left[os.write(self._stream.fileno(), left) :]
+
+    def flushed(self) -> Callable[[], str]:
+        """Brings the bytes to the disk. What it returns does as what `ArtifactStore.staged`
+        yields. Both raise ArtifactError.
+        """
+        digest = self.digest
+        place = self._store._file(digest)
+        if self._store._holds(place, digest):
+            return lambda: digest
+        with self._store._reported(f"writing {self.size_bytes} bytes"):
+            os.fchmod(self._stream.fileno(), 0o644)
+            os.fsync(self._stream.fileno())
+            place.parent.mkdir(parents=True, exist_ok=True)
+        return partial(self._store._place, self._file, place)
+
+
 def _written(folder: Path, data: bytes) -> Path:
     """A new temporary file with the bytes, which are on disk. Raises OSError."""
     descriptor, name = tempfile.mkstemp(prefix=TEMPORARY, dir=folder)
@@ -217,7 +278,7 @@ def _written(folder: Path, data: bytes) -> Path:
 
 
 @contextlib.contextmanager
-def _locked(file: Path, kind: int) -> Iterator[BinaryIO]:
+def _locked(file: Path, kind: int) -> Iterator[BufferedReader]:
     """The open file under a lock, so that putting and deleting it exclude each other.
 
     `kind` is one of `fcntl.LOCK_SH` and `fcntl.LOCK_EX`. Raises FileNotFoundError where

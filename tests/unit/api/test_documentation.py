@@ -11,6 +11,7 @@ import pytest
 
 from tuner.api.body_limit import LEAST_BYTES_PER_S, PAUSE_S
 from tuner.api.options import ServiceOptions
+from tuner.models.importer import LARGEST_FILE
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "docs/reference/rest.md").read_text()
@@ -47,7 +48,8 @@ def test_limits_are_those_of_the_options() -> None:
     assert options.max_body_bytes == 1_000_000 and "1,000,000 bytes" in TEXT
     assert f"a pause of {PAUSE_S:.0f} s, {LEAST_BYTES_PER_S} bytes a second" in TEXT
     assert options.max_estimates_bytes == 8 * 2**20 and "estimates 8 MiB" in TEXT
-    assert options.max_run_bytes == options.max_model_bytes == 64 * 2**20 and "64 MiB" in TEXT
+    assert options.max_run_bytes == 64 * 2**20 and "arrays 64 MiB" in TEXT
+    assert options.max_model_bytes == LARGEST_FILE and "models 2 GiB" in TEXT
     assert (
         f"{options.requests_per_s:.0f} a second" in TEXT
         and f"bursts of {options.request_burst}" in TEXT

@@ -14,7 +14,7 @@ from starlette.datastructures import URL, Headers
 from starlette.responses import StreamingResponse
 
 from tuner.api import problems
-from tuner.api.body_limit import BodyLimit
+from tuner.api.body_limit import BodyLimit, Limit
 from tuner.api.cross_origin import refusal
 from tuner.api.head import HeadAsGet
 from tuner.api.headers import SECURITY_HEADERS, SecurityHeaders
@@ -29,8 +29,11 @@ def application() -> FastAPI:
     problems.install(app)
     app.add_middleware(HeadAsGet)
     app.add_middleware(RelativeRedirects)
-    limits = {"/large": 20}
-    app.add_middleware(BodyLimit, limit_of=lambda path: limits.get(path, 10), pause_s=PAUSE_S)
+    limits = {"/large": Limit(most_bytes=20, way_out="cut it in two")}
+    otherwise = Limit(most_bytes=10)
+    app.add_middleware(
+        BodyLimit, limit_of=lambda path: limits.get(path, otherwise), pause_s=PAUSE_S
+    )
     app.add_middleware(SecurityHeaders)
 
     @app.post("/echo")
@@ -119,6 +122,10 @@ def test_the_limit_holds_with_and_without_a_length() -> None:
     assert refused.headers["content-type"] == "application/problem+json"
     assert refused.json()["code"] == "body_too_large"
     assert call("POST", "/large", content=chunks(4)).json() == 20
+    refused = call("POST", "/large", content=chunks(5))
+    assert refused.json()["detail"] == (
+        "the body has 25 bytes or more; this address takes at most 20: cut it in two"
+    )
 
 
 @pytest.mark.parametrize("between_s", [10.0, 0.03])

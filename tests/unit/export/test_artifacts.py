@@ -3,6 +3,7 @@ half-written stays."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -19,6 +20,7 @@ import pytest
 
 from tuner.errors import UsageError
 from tuner.export.artifacts import (
+    INCOMING,
     TEMPORARY,
     ArtifactCorrupt,
     ArtifactError,
@@ -36,6 +38,10 @@ def store(tmp_path: Path) -> ArtifactStore:
 
 def files(store: ArtifactStore) -> list[str]:
     return sorted(file.name for file in store.directory.rglob("*") if file.is_file())
+
+
+def incoming_folders(store: ArtifactStore) -> list[Path]:
+    return list(store.directory.glob(f"{INCOMING}*"))
 
 
 def test_bytes_come_back(store: ArtifactStore, tmp_path: Path) -> None:
@@ -76,19 +82,25 @@ from pathlib import Path
 from tuner.export.artifacts import ArtifactError, ArtifactStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+store = ArtifactStore(Path(sys.argv[1]))
 try:
-    ArtifactStore(Path(sys.argv[1])).put(bytes(5000))
+    if sys.argv[2] == "whole":
+        store.put(bytes(5000))
+    with store.receiving() as incoming:
+        for _ in range(5):
+            incoming.write(bytes(1000))
 except ArtifactError as error:
     print(error)
 """
 
 
-def test_full_disk_leaves_no_partial_file(store: ArtifactStore) -> None:
+@pytest.mark.parametrize("how", ["whole", "in parts"])
+def test_full_disk_leaves_no_partial_file(store: ArtifactStore, how: str) -> None:
     # A limit on the size of files stops the write where a full disk would.
-    arguments = [sys.executable, "-B", "-c", FULL_DISK, str(store.directory)]
+    arguments = [sys.executable, "-B", "-c", FULL_DISK, str(store.directory), how]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
     assert os.strerror(errno.EFBIG) in done.stdout and "free space" in done.stdout
-    assert store.directory.is_dir() and files(store) == []
+    assert store.directory.is_dir() and not files(store) and not incoming_folders(store)
 
 
 def test_unwritable_directory(tmp_path: Path) -> None:
@@ -153,6 +165,39 @@ def test_staged_bytes_stay_only_where_they_are_kept(store: ArtifactStore) -> Non
     with store.staged(DATA) as keep:  # which are there
         assert keep() == hashlib.sha256(DATA).hexdigest()
     assert store.get(hashlib.sha256(DATA).hexdigest()) == DATA
+
+
+def test_bytes_that_come_in_parts_stay_only_where_they_are_kept(store: ArtifactStore) -> None:
+    digest = hashlib.sha256(DATA).hexdigest()
+    with pytest.raises(KeyError), store.receiving() as incoming:
+        incoming.write(b"refused")
+        raise KeyError
+    with store.receiving() as incoming:
+        incoming.write(b"forgotten")
+        incoming.flushed()
+    assert not files(store) and not incoming_folders(store)
+    for _ in range(2):  # the second time they are there
+        with store.receiving() as incoming:
+            incoming.write(DATA[:100])
+            incoming.write(DATA[100:])
+            keep = incoming.flushed()
+            assert (keep(), incoming.digest, incoming.size_bytes) == (digest, digest, len(DATA))
+        assert store.get(digest) == DATA and files(store) == [digest]
+        assert incoming_folders(store) == []
+
+
+@pytest.mark.parametrize("who", ["the next one", "an orchestrator"])
+def test_what_a_killed_process_was_receiving_is_removed(store: ArtifactStore, who: str) -> None:
+    left = store.directory / f"{INCOMING}left"
+    left.mkdir(parents=True)
+    (left / "bytes").write_bytes(DATA)
+    os.utime(left, (1, 1))
+    with contextlib.ExitStack() as mine:
+        if who == "the next one":
+            mine.enter_context(store.receiving()).write(DATA)
+        else:
+            store.remove_partials()
+        assert not left.exists()
 
 
 def assert_waits(work: Future[Any]) -> None:

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from tuner.api.options import ServiceOptions
+from tuner.api.options import GIB, ServiceOptions
 from tuner.api.server import serve
 from tuner.app.devices import device_lanes
 from tuner.app.machine import checked_target, with_limits
 from tuner.app.service.kept import kept
 from tuner.db.engine import open_database
-from tuner.models.importer import available
+from tuner.models.importer import LARGEST_FILE, available
 from tuner.settings import ENVIRONMENT_PREFIX, Settings
 
 
@@ -36,6 +36,7 @@ def serve_here(settings: Settings, *, started: Callable[[str], None]) -> None:
         port=settings.port,
         target=target,
         models=available(),
+        max_model_bytes=min(round(settings.model_gib * GIB), LARGEST_FILE),
     )
     database = open_database(settings.db)
     try:
