@@ -14,6 +14,7 @@ from tuner.measure.core_turns import CoreTurns
 from tuner.measure.energy import Counter, NoEnergyCounters, board_counter, package_counters
 from tuner.measure.gpu.runner import GpuLane, GpuRunner, GpuRunnerError
 from tuner.measure.gpu.visible import VisibleGpu, visible_gpus
+from tuner.measure.turns import turn
 from tuner.runtime.cuda_driver import CudaError, NoDriver
 from tuner.settings import Settings
 from tuner.target.capability import called, is_declared, refuse_unmeasured, serves
@@ -131,31 +132,43 @@ def with_limits(database: Database, target: Target, devices: Sequence[Lane] = ()
     """The target with its measured limits.
 
     They are those of the database; else they are measured now, which takes some seconds
-    once for each machine, GPU or kind of device, and stored. A declared target has none
-    without `devices`, and neither has a GPU that this machine lacks, or what does not
-    measure them.
+    once for each machine, GPU or kind of device, and stored. Who asks meanwhile waits for
+    them. A declared target has none without `devices`, and neither has a GPU that this
+    machine lacks, or what does not measure them.
     """
-    with database.read() as session:
-        stored = targets.find(session, target.key)
-    if stored is not None and stored.limits is not None:
-        return replace(target, limits=stored.limits)
+    stored = _with_stored_limits(database, target)
+    if stored is not None:
+        return stored
     lane = devices[0] if devices else _limits_lane(target)
     if lane is None:
         return target
     from tuner.workers.backends.table import backend_of  # noqa: PLC0415  # loads the cost model
 
-    try:
-        own = () if target.on_device or devices else lane.cores
-        with CoreTurns().turn(own, alone=True):
-            measured = replace(target, limits=backend_of(target).limits(target, lane))
-    except LimitsError as error:
-        if not (target.on_device or devices):
-            raise
-        log.warning("kernels are tuned without limits: %s", error)
-        return target
-    with database.write() as session:
-        targets.remember(session, measured)
-    return measured
+    with turn(f"limits-{target.key}"):
+        stored = _with_stored_limits(database, target)
+        if stored is not None:  # who had the turn before has measured them
+            return stored
+        try:
+            own = () if target.on_device or devices else lane.cores
+            with CoreTurns().turn(own, alone=True):
+                measured = replace(target, limits=backend_of(target).limits(target, lane))
+        except LimitsError as error:
+            if not (target.on_device or devices):
+                raise
+            log.warning("kernels are tuned without limits: %s", error)
+            return target
+        with database.write() as session:
+            targets.remember(session, measured)
+        return measured
+
+
+def _with_stored_limits(database: Database, target: Target) -> Target | None:
+    """The target with the limits that the database has of it; None without any."""
+    with database.read() as session:
+        stored = targets.find(session, target.key)
+    if stored is None or stored.limits is None:
+        return None
+    return replace(target, limits=stored.limits)
 
 
 def _limits_lane(target: Target) -> Lane | None:
