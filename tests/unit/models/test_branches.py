@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -251,6 +252,20 @@ def test_sequences_of_branches_inside_of_branches_are_refused() -> None:
     nodes = [choice(inner, ALONE, "q"), node("SequenceAt", "q last")]
     content = model_of(inputs_of(X)[0], nodes, {"y": 2}, CONSTANTS)
     with pytest.raises(ModelRefused, match=r"operator If \('q'\) .* sides give sequences"):
+        read_graph(content, {})
+
+
+def test_many_unlike_branches_behind_each_other_are_refused() -> None:
+    """Ways through them double with each."""
+    names = ["x", *(f"r{number}" for number in range(1, 7))]
+    steps = []
+    for before, after in pairwise(names):
+        longer = side([node("Unsqueeze", f"{before} first", "u")], "u")
+        steps.append(choice(copied(before), longer, after))
+    content = model_of(
+        inputs_of(X)[0], [*steps, node("ReduceMax", names[-1], keepdims=0)], {"y": 0}, CONSTANTS
+    )
+    with pytest.raises(ModelRefused, match=r"operator If \('r5'\) depends on 4 others"):
         read_graph(content, {})
 
 

@@ -25,6 +25,7 @@ from tuner.models.operators.stacks import Items
 from tuner.models.operators.values import Value
 
 UNROLLED = 64  # iterations of a loop that are made nodes of their own, at most
+_APART = 4  # branches behind each other whose sides are read apart, at most; ways are 2 to that
 _COUNTED = 1 << 16  # iterations whose numbers are a constant, at most
 
 
@@ -64,11 +65,18 @@ class SidesApart(Exception):
         super().__init__(node.name)
         self._node, self._run = node, run
 
-    def joined(self, following: Following) -> list[Value]:
-        """What `following` makes of the results of the side that is chosen.
+    def joined(self, following: Following, around: int) -> list[Value]:
+        """What `following` makes of the results of the side that is chosen, which is itself
+        behind so many branches of this kind.
 
-        Raises ModelRefused where no tensors stand for that either.
+        Raises ModelRefused where no tensors stand for that either, or behind too many.
         """
+        if around >= _APART:
+            raise self._node.refusal(
+                f"depends on {around} others, and the sides of all give sequences, or several "
+                f"dtypes or numbers of dimensions; what follows is computed for each way through "
+                f"them, and there may be {_APART}"
+            )
         try:
             return _chosen(self._node, self._run, following)
         except ValueError as error:

@@ -226,7 +226,8 @@ class _Reader:
             reached |= {*node.output}
         names = [name for name in outputs if name in reached]
         if apart is not None and names:
-            scope.note(names, apart.joined(partial(self.behind, following, names, scope)))
+            behind = partial(self.behind, following, names, scope)
+            scope.note(names, apart.joined(behind, scope.apart))
 
     def behind(
         self,
@@ -237,6 +238,7 @@ class _Reader:
     ) -> list[Value | Items]:
         """What these names stand for behind operators, of which the first has these results."""
         own = Scope(scope)
+        own.apart += 1
         own.note(following[0].output, results)
         self.nodes(following[1:], own, names)
         return [own.item(name) for name in names]

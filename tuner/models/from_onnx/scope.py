@@ -15,6 +15,8 @@ class Scope(dict[str, Value]):
     def __init__(self, outer: Scope | None = None) -> None:
         super().__init__(outer or {})
         self.sequences: dict[str, Items] = dict(outer.sequences) if outer is not None else {}
+        # Branches around, behind which operators are read on each side.
+        self.apart: int = outer.apart if outer is not None else 0
 
     def note(self, names: Sequence[str], results: Sequence[Value | Items | None]) -> None:
         """Notes the results of an operator, but those that are left out."""
