@@ -1,5 +1,5 @@
-"""Gradients are on, whatever the tests of rivals, which run in processes of their own
-otherwise, have left. What a test has kept is gone with it."""
+"""A test begins as a new process does: gradients are on and Dynamo has seen no shapes,
+whatever tests before it have left. What a test has kept is gone with it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,8 @@ def own_data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def gradients() -> Iterator[None]:
+def as_in_a_new_process() -> Iterator[None]:
     torch = pytest.importorskip("torch")
+    torch._dynamo.reset()
     with torch.enable_grad():
         yield

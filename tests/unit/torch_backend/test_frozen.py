@@ -114,7 +114,6 @@ def frozen_region(model: Any, x: Any) -> tuple[FrozenGraph, Sequence[Any]]:
 
         return function
 
-    torch._dynamo.reset()
     with torch.no_grad():
         torch.compile(model, backend=Traced(function_of, 2))(x)
     ((region, tensors),) = calls

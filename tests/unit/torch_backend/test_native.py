@@ -145,7 +145,6 @@ def test_a_kept_library_is_used_and_a_damaged_one_is_not(
         kept.append(cache.keep(key, region_library(region.graph)))
         return evaluated(region, eager)
 
-    torch._dynamo.reset()
     torch.compile(function, backend=lambda module, inputs: compiled(module, inputs, keep))(x)
     for damaged in (False, True):
         if damaged:

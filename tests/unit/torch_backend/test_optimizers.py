@@ -165,7 +165,6 @@ def test_lists_give_what_pytorch_gives(overload: Any) -> None:
 def test_a_backend_sees_an_optimiser_that_changes_its_state_in_place() -> None:
     parameter = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([parameter], lr=0.1, momentum=0.9)
-    torch._dynamo.reset()
     backend = Traced(evaluated, 1)
     step = torch.compile(optimizer.step, backend=backend)
     storage = parameter.data_ptr()

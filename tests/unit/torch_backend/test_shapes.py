@@ -97,7 +97,6 @@ def test_a_number_that_grows_compiles_nothing() -> None:
 
 
 def test_values_of_floats_get_no_functions() -> None:
-    torch._dynamo.reset()
     call = torch.compile(lambda x, rate: x * rate, backend=tuner.torch.tuner, mode="tune-off")
     for rate in (0.5, 0.25, 0.125, 0.5):
         assert_same(call(torch.ones(3), rate), torch.full((3,), rate))
