@@ -10,7 +10,7 @@ the block reads afterwards.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from math import prod
 
@@ -338,6 +338,32 @@ def box_bytes(extents: tuple[int, ...], itemsize: int, lanes: int) -> int:
         max(size // row * padded_stride(row, pad) for row in extents for pad in pads if pad <= row)
         * itemsize
     )
+
+
+@dataclass(frozen=True)
+class BoxSizes:
+    """Bytes of the boxes that blocks read of an operand. Tiles with the same points along
+    its iterators have the same box, whose sizes are computed once."""
+
+    read: Read
+    itemsize: int
+    _sizes: dict[tuple[int, ...], tuple[int, int]] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def _iterators(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for steps in _steps(self.read) for name, _ in steps))
+
+    def sizes(self, spans: Mapping[str, int], lanes: int) -> tuple[int, int]:
+        """Bytes of the box, and the most that it takes in shared memory (`box_bytes`).
+
+        `spans`: points of each iterator within the block.
+        """
+        key = (lanes, *(spans[name] for name in self._iterators))
+        if key not in self._sizes:
+            box = box_shape(self.read, spans)
+            stretched = box_bytes(box, self.itemsize, lanes)
+            self._sizes[key] = prod(box) * self.itemsize, stretched
+        return self._sizes[key]
 
 
 def spans(spatial: tuple[GridAxis, ...], reduction: tuple[DepthAxis, ...]) -> dict[str, int]:

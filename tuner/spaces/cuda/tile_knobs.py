@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from math import prod
 from typing import Any
 
 from tuner.spaces.core.choice import Choice, choice
@@ -32,8 +31,7 @@ from tuner.spaces.cuda.shared_choices import (
     pipelining_choice,
 )
 from tuner.spaces.cuda.shared_copies import (
-    box_bytes,
-    box_shape,
+    BoxSizes,
     has_known_box,
     spans,
     transposed_forms,
@@ -148,7 +146,7 @@ class CudaTileSketch(CudaSketch[TileGroup]):
     def _itemsize(self, operand: Access) -> int:
         return DTYPE_BYTES[self.context.dtypes[operand.read.tensor]]
 
-    @property
+    @cached_property
     def _main(self) -> Axis | None:
         """The longest reduction axis, whose blocks are loaded one after another."""
         return max(self.group.anchor.reduce_axes, key=lambda axis: axis.extent, default=None)
@@ -299,30 +297,40 @@ class CudaTileSketch(CudaSketch[TileGroup]):
         A reduction's copies are counted as running ahead of the computing, both ways:
         in two boxes, and through registers.
         """
-        spatial, reduction = self._parts(shape, 1)
-        extents = spans(spatial, reduction)
-        stage = self.group.anchor
-        boxes = [
-            (box_shape(operand.read, extents), self._itemsize(operand))
-            for operand in self.candidates
-        ]
-        lanes = max(part.lanes for part in spatial)
-        shared = sum(box_bytes(box, itemsize, lanes) for box, itemsize in boxes)
-        overlaps = self._reduces and any(part.outer.extent > 1 for part in reduction[-1:])
+        stage, main = self.group.anchor, self._main
+        extents = self._extents(shape)
+        lanes = max(split.lanes for split in shape.axes)
+        boxes = [box.sizes(extents, lanes) for box in self._boxes]
+        overlaps = main is not None and extents[main.name] < main.extent
         words = -(-DTYPE_BYTES[stage.accumulator if stage.reducer else stage.dtype] // 4)
-        elements = shape.accumulators + (
-            sum(part.vectors * part.lanes for part in spatial) if self._reduces else 0
-        )
-        staged = (
-            sum(-(-prod(box) * itemsize // (4 * shape.threads)) for box, itemsize in boxes)
-            if overlaps
-            else 0
-        )
+        rows = sum(split.held for split in shape.axes) + len(self.axes) - len(shape.axes)
+        elements = shape.accumulators + (rows if self._reduces else 0)
+        staged = sum(-(-size // (4 * shape.threads)) for size, _ in boxes) if overlaps else 0
+        shared = sum(stretched for _, stretched in boxes)
         return Footprint(
             threads=tuple(split.threads for split in reversed(shape.axes)),
             registers=elements * words + staged + OTHER_REGISTERS,
             shared_bytes=shared * (2 if overlaps else 1),
         )
+
+    @cached_property
+    def _boxes(self) -> tuple[BoxSizes, ...]:
+        """Of what blocks read of each of `candidates`."""
+        return tuple(BoxSizes(operand.read, self._itemsize(operand)) for operand in self.candidates)
+
+    def _extents(self, shape: TileShape) -> dict[str, int]:
+        """Points of each iterator within a block of this tile."""
+        extents = dict(self._undivided)
+        for name, split in zip(self.major, shape.axes, strict=True):
+            extents[name] = split.block
+        if self._main is not None and shape.depth is not None:
+            extents[self._main.name] = shape.depth
+        return extents
+
+    @cached_property
+    def _undivided(self) -> dict[str, int]:
+        """Points of each iterator within a block that no tile divides."""
+        return spans(*self._parts(TileShape(axes=(AxisSplit(),) * len(self.major), depth=None), 1))
 
     # --- meaning
 
