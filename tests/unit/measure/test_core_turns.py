@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -49,10 +49,12 @@ def another(root: Path, *cores: int, alone: bool) -> Iterator[threading.Event]:
     [(True, True, True), (True, False, True), (False, True, True), (False, False, False)],
 )
 def test_what_is_alone_overlaps_nothing(root: Path, first: bool, second: bool, waits: bool) -> None:
-    with CoreTurns(root=root).turn([1, 2], alone=first) as waited_s:
-        assert waited_s < 1.0
-        with another(root, 2, 3, alone=second) as has:
+    with ExitStack() as others:  # another that waits ends after the turn that it waits for
+        with CoreTurns(root=root).turn([1, 2], alone=first) as waited_s:
+            assert waited_s < 1.0
+            has = others.enter_context(another(root, 2, 3, alone=second))
             assert has.wait(0.05) is not waits
+        assert has.wait(5)
     with CoreTurns(root=root).turn([2], alone=True):  # nobody has it any more
         pass
 
@@ -109,5 +111,8 @@ def test_a_system_without_such_folders_has_no_turns(tmp_path: Path) -> None:
 # Where a sandbox shows no cores there are no turns, as the test before says of such folders.
 @pytest.mark.skipif(not (CORES / "cpu0" / ENTRANCE).exists(), reason="the system shows no cores")
 def test_the_machines_own_cores_have_turns() -> None:
-    with CoreTurns().turn([0], alone=True), another(CORES, 0, alone=True) as has:
-        assert not has.wait(0.05)
+    with ExitStack() as others:
+        with CoreTurns().turn([0], alone=True):
+            has = others.enter_context(another(CORES, 0, alone=True))
+            assert not has.wait(0.05)
+        assert has.wait(5)
