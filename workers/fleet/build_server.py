@@ -77,6 +77,8 @@ def _stored(candidate: CompiledCandidate, request: BuildRequest, storage: Path) 
     """The candidate's files in the storage. Raises OSError."""
     digest = hashlib.sha256(candidate.library).hexdigest()
     if request.keep:
+        storage = storage / request.keep
+        storage.mkdir(exist_ok=True)
         place(storage, f"{digest}.o", candidate.code)
         place(storage, f"{digest}.json", json.dumps(candidate.schedule(), sort_keys=True).encode())
     path = place(storage, f"{digest}.so", candidate.library)

@@ -236,7 +236,7 @@ class Builder:
             if request.lane and isinstance(result, Library):
                 self._post(problem_key, request, result)
             if self._ships and isinstance(result, Library):
-                result = packed(result, keep=request.keep)
+                result = packed(result)
             built.append(
                 Built(
                     number=request.number,

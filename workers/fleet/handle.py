@@ -10,6 +10,7 @@ import math
 import os
 import queue
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -295,9 +296,10 @@ class Fleet:
         return replace(answer, value=tuple(self._unpacked(part) for part in answer.value))
 
     def _unpacked(self, value: ControlValue) -> ControlValue:
-        """A build with its files on this machine."""
-        if isinstance(value, Built) and isinstance(value.result, Library):
-            return replace(value, result=unpacked(value.result, Path(self.plan.storage)))
+        """A build with its files on this machine, in a folder of their own."""
+        if isinstance(value, Built) and isinstance(value.result, Library) and value.result.files:
+            folder = Path(tempfile.mkdtemp(dir=self.plan.storage))
+            return replace(value, result=unpacked(value.result, folder))
         return value
 
     def close(self) -> None:

@@ -74,7 +74,9 @@ class BuildRequest:
 
     number: int
     config: Config | None  # None: the default schedule
-    keep: bool = False  # leave object code and stored schedule beside the library
+    # Name of a folder of its own for library, object code and stored schedule, which whoever
+    # asks deletes; empty for a candidate's library alone, which the fleet deletes.
+    keep: str = ""
     lane: str = ""  # a lane that waits, and may begin as soon as the library exists
     best_s: float | None = None  # the best median so far, for that lane
 

@@ -51,7 +51,7 @@ from tuner.workers.fleet.messages import (
     RunRace,
 )
 from tuner.workers.fleet.resident import Residents
-from tuner.workers.fleet.shipping import unpacked, unpacked_contestant
+from tuner.workers.fleet.shipping import unpacked, unpacked_contestants
 
 ANSWERED = 64  # latest candidates, by which late hand-off messages are recognized
 RACE_SAMPLES = 200  # at most, in each process; a thousand in all resolve relevant differences
@@ -104,25 +104,25 @@ def raced(
         PROMOTION, budget_s=limits.race_budget_s, warmup_s=RACE_WARMUP_S, max_samples=RACE_SAMPLES
     )
     compared = control.rivals is not None
-    contestants = [unpacked_contestant(packed, storage) for packed in control.contestants]
-    contenders = [
-        Contender(
-            name=contestant.name,
-            library=contestant.path,
-            symbol=contestant.symbol,
-            timeout_s=timeout_s,
+    with unpacked_contestants(control.contestants, storage) as contestants:
+        contenders = [
+            Contender(
+                name=contestant.name,
+                library=contestant.path,
+                symbol=contestant.symbol,
+                timeout_s=timeout_s,
+            )
+            for contestant in contestants
+        ]
+        contenders += [rival_contender(name) for name in control.rivals or ()]
+        result = race(
+            contenders,
+            process,
+            rounds=limits.race_rounds if control.default or compared else MIN_ROUNDS,
+            plan=with_cache(warm, cache),
+            default=control.default,
+            incumbent=control.incumbent,
         )
-        for contestant in contestants
-    ]
-    contenders += [rival_contender(name) for name in control.rivals or ()]
-    result = race(
-        contenders,
-        process,
-        rounds=limits.race_rounds if control.default or compared else MIN_ROUNDS,
-        plan=with_cache(warm, cache),
-        default=control.default,
-        incumbent=control.incumbent,
-    )
     finalists = tuple(_finalist(contender.name, result) for contender in contenders)
     if result.decision is not None:
         return RaceOutcome(
@@ -154,15 +154,15 @@ def examined(
 
     `judge(rival)` gives it. `storage` takes a library that came from another machine.
     """
-    (rival,) = [unpacked_contestant(packed, storage) for packed in control.contestants]
-    try:
-        verdict = judge(
-            ForeignContestant(
-                name=rival.name, library=rival.path, symbol=rival.symbol, foreign=False
+    with unpacked_contestants(control.contestants, storage) as (rival,):
+        try:
+            verdict = judge(
+                ForeignContestant(
+                    name=rival.name, library=rival.path, symbol=rival.symbol, foreign=False
+                )
             )
-        )
-    except TunerError as error:
-        verdict = Verdict(name=VerdictName.INFRASTRUCTURE, message=str(error))
+        except TunerError as error:
+            verdict = Verdict(name=VerdictName.INFRASTRUCTURE, message=str(error))
     return ExaminationOutcome(verdict=verdict)
 
 

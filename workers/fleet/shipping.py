@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tuner.workers.fleet.messages import Contestant, Library
 
@@ -30,13 +33,21 @@ def place(directory: Path, name: str, content: bytes) -> Path:
     return path
 
 
-def packed(library: Library, *, keep: bool) -> Library:
-    """The library with its bytes; deletes its files here, unless `keep`."""
+def discard(library: Library) -> None:
+    """Deletes the library's files, and their folder if it was theirs alone."""
+    path = Path(library.path)
+    for suffix in SUFFIXES:
+        path.with_suffix(suffix).unlink(missing_ok=True)
+    with suppress(OSError):
+        path.parent.rmdir()
+
+
+def packed(library: Library) -> Library:
+    """The library with its bytes; deletes its files here."""
     path = Path(library.path)
     paths = {suffix: path.with_suffix(suffix) for suffix in SUFFIXES}
     files = {suffix: file.read_bytes() for suffix, file in paths.items() if file.exists()}
-    if not keep:
-        path.unlink(missing_ok=True)
+    discard(library)
     return replace(library, files=files)
 
 
@@ -58,10 +69,19 @@ def packed_contestant(contestant: Contestant) -> Contestant:
     return replace(contestant, content=Path(contestant.path).read_bytes())
 
 
-def unpacked_contestant(contestant: Contestant, storage: Path) -> Contestant:
+@contextmanager
+def unpacked_contestants(
+    contestants: Sequence[Contestant], storage: Path
+) -> Iterator[list[Contestant]]:
+    """The contestants as files, for the block; those that were sent are in `storage`."""
+    with TemporaryDirectory(dir=storage) as folder:
+        yield [_unpacked_contestant(contestant, Path(folder)) for contestant in contestants]
+
+
+def _unpacked_contestant(contestant: Contestant, folder: Path) -> Contestant:
     if not contestant.content:
         return contestant
     digest = hashlib.sha256(contestant.content).hexdigest()
     return replace(
-        contestant, path=str(place(storage, f"{digest}.so", contestant.content)), content=b""
+        contestant, path=str(place(folder, f"{digest}.so", contestant.content)), content=b""
     )

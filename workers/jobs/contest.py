@@ -8,7 +8,9 @@ decides by medians with confidence intervals.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from uuid import uuid4
 
 from tuner.db import jobs, kernels
 from tuner.db.kernels import Kernel
@@ -26,6 +28,7 @@ from tuner.workers.fleet.messages import (
     RaceOutcome,
     RunRace,
 )
+from tuner.workers.fleet.shipping import discard
 from tuner.workers.jobs.smaller_trials import on_front
 from tuner.workers.jobs.task import TaskRun
 
@@ -83,6 +86,7 @@ class Contest:
 
     entries: Sequence[Entry]
     race: RaceOutcome
+    built: ExitStack  # once closed, what was built for the race is gone
 
 
 def contested(promotion: Promotion) -> Contest:
@@ -94,13 +98,13 @@ def contested(promotion: Promotion) -> Contest:
     with_default = not distinct(promotion.best, 1) or (
         promotion.run.default_fits and promotion.run.job.kind != jobs.MODEL
     )
-    entries = _entries(promotion, with_default)
-    if entries:
-        race = _race(promotion, entries)
-        if with_default or race.winner is not None:
-            return Contest(entries=entries, race=race)
-    entries = _entries(promotion, True)
-    return Contest(entries=entries, race=_race(promotion, entries))
+    with ExitStack() as built:
+        entries = _entries(promotion, with_default, built)
+        race = _race(promotion, entries) if entries else None
+        if race is None or (race.winner is None and not with_default):
+            entries = _entries(promotion, True, built)
+            race = _race(promotion, entries)
+        return Contest(entries=entries, race=race, built=built.pop_all())
 
 
 def distinct(best: Sequence[Trial], count: int) -> list[Trial]:
@@ -113,8 +117,11 @@ def distinct(best: Sequence[Trial], count: int) -> list[Trial]:
     return list(chosen.values())[:count]
 
 
-def _entries(promotion: Promotion, with_default: bool) -> list[Entry]:
-    """The contestants; there is none where no finalist builds and the default is left out."""
+def _entries(promotion: Promotion, with_default: bool, built: ExitStack) -> list[Entry]:
+    """The contestants; there is none where no finalist builds and the default is left out.
+
+    What they are built as is deleted with `built`.
+    """
     run = promotion.run
     count = FINALISTS if kept_pace(promotion.best) else UNSTEADY_FINALISTS
     if promotion.finalists is not None:
@@ -123,19 +130,23 @@ def _entries(promotion: Promotion, with_default: bool) -> list[Entry]:
     smaller = on_front(promotion.trials, run.job.goal, fastest)
     trials = [*([None] if with_default else []), *fastest, *smaller]
     requests = [
-        BuildRequest(number=number, config=trial.config if trial else None, keep=True)
+        BuildRequest(number=number, config=trial.config if trial else None, keep=uuid4().hex)
         for number, trial in enumerate(trials)
     ]
+    results = [each.result for each in _build(promotion, tuple(requests))]
+    for result in results:
+        if isinstance(result, Library):
+            built.callback(discard, result)
     entries = []
-    for trial, built in zip(trials, _build(promotion, tuple(requests)), strict=True):
-        if isinstance(built.result, Library):
+    for trial, result in zip(trials, results, strict=True):
+        if isinstance(result, Library):
             name = DEFAULT if trial is None else f"trial {trial.number}"
-            contestant = Contestant(name=name, path=built.result.path, symbol=built.result.symbol)
-            entries.append(Entry(contestant=contestant, library=built.result, trial=trial))
+            contestant = Contestant(name=name, path=result.path, symbol=result.symbol)
+            entries.append(Entry(contestant=contestant, library=result, trial=trial))
         elif trial is None:
             raise NothingVerified(
                 f"the default schedule of {run.problem.workload.spec} does not build: "
-                f"{built.result.message}"
+                f"{result.message}"
             )
     if not entries:
         return []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
+from uuid import uuid4
 
 from tuner.db import kernels
 from tuner.db.engine import Session
@@ -10,6 +12,7 @@ from tuner.db.kernels import Kernel
 from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
 from tuner.measure.regression import CANARY
 from tuner.workers.fleet.messages import BuildFinalists, BuildRequest, Built, Contestant, Library
+from tuner.workers.fleet.shipping import discard
 from tuner.workers.jobs.contest import ATTEMPTS, BUILD_S, DEFAULT, INCUMBENT
 from tuner.workers.jobs.task import TaskRun
 
@@ -43,12 +46,14 @@ def _stored(
     return kernel, Contestant(name=name, path=str(path), symbol=symbol)
 
 
-def default_contestant(run: TaskRun, check: Callable[[], None]) -> Contestant | str:
-    """The default schedule, built now, or why it could not be built.
+def default_contestant(
+    run: TaskRun, check: Callable[[], None], made: ExitStack
+) -> Contestant | str:
+    """The default schedule, built now, or why it could not be built. It is deleted with `made`.
 
     `check` raises when the work is to stop.
     """
-    request = BuildRequest(number=0, config=None)
+    request = BuildRequest(number=0, config=None, keep=uuid4().hex)
     error: str | None = None
     for _ in range(ATTEMPTS):
         answer = run.measurer.request_control(
@@ -59,6 +64,7 @@ def default_contestant(run: TaskRun, check: Callable[[], None]) -> Contestant | 
             if isinstance(built, Built):
                 if isinstance(built.result, Library):
                     library = built.result
+                    made.callback(discard, library)
                     return Contestant(name=DEFAULT, path=library.path, symbol=library.symbol)
                 error = built.result.message
     return str(error)

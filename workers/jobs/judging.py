@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from tuner.db import leases, tasks
 from tuner.db.jobs import FAILED, SUCCEEDED
@@ -31,7 +32,9 @@ def judge_candidate(run: TaskRun, store: ArtifactStore, check: Callable[[], None
     `check` raises when the work is to stop. Raises NotJudged, FleetError, StaleLease.
     """
     source = store.get(str(run.job.settings[tasks.SOURCE])).decode("utf-8", errors="replace")
-    verdict = within_limits(_examine(run, source, _rival(run, store, check), check), run.problem)
+    with ExitStack() as made:
+        examined = _examine(run, source, _rival(run, store, check, made), check)
+    verdict = within_limits(examined, run.problem)
     if verdict.name is VerdictName.INFRASTRUCTURE:
         raise NotJudged(f"{verdict.message}; resume the job to judge it again")
     with run.database.write("verdict") as session:
@@ -71,12 +74,14 @@ def _examine(run: TaskRun, source: str, rival: Contestant, check: Callable[[], N
     raise FleetError(f"the foreign kernel could not be judged: {error}")
 
 
-def _rival(run: TaskRun, store: ArtifactStore, check: Callable[[], None]) -> Contestant:
-    """The incumbent kernel, else the default schedule, built now."""
+def _rival(
+    run: TaskRun, store: ArtifactStore, check: Callable[[], None], made: ExitStack
+) -> Contestant:
+    """The incumbent kernel, else the default schedule, built now and deleted with `made`."""
     promoted = promoted_contestant(run, store)
     if promoted is not None:
         return promoted[1]
-    default = default_contestant(run, check)
+    default = default_contestant(run, check, made)
     if isinstance(default, str):
         raise NotJudged(f"the default schedule could not be built: {default}")
     return default

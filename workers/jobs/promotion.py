@@ -54,11 +54,16 @@ def promote(promotion: Promotion) -> str:
 
 
 def settle(promotion: Promotion, contest: Contest) -> str:
-    """Stores the result of the race; returns the kernel's id.
+    """Stores the result of the race and deletes what was built for it; returns the kernel's id.
 
     Uses neither the fleet nor the job's thread. Raises NothingVerified, IncumbentChanged
     where another job has promoted a kernel meanwhile, StaleLease.
     """
+    with contest.built:
+        return _settled(promotion, contest)
+
+
+def _settled(promotion: Promotion, contest: Contest) -> str:
     entries, race = contest.entries, contest.race
     finalists = {finalist.name: finalist for finalist in race.finalists}
     run, default = promotion.run, finalists.get(DEFAULT)

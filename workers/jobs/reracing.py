@@ -9,6 +9,7 @@ was lost (`tuner/measure/regression.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from datetime import timedelta
 
 from tuner.db import canaries, jobs, leases, promotions, races
@@ -85,14 +86,15 @@ def rerace_kernel(
     if promoted is None:
         raise NotRaced(f"{run.problem.workload.spec} has no kernel whose library is there")
     kernel, incumbent = promoted
-    default = default_contestant(run, check)
-    canary = canary_contestant(run, store)
-    contestants = [incumbent]
-    if isinstance(default, Contestant):
-        contestants.append(default)
-    if canary is not None:
-        contestants.append(canary[1])
-    outcome = _raced(run, tuple(contestants), check)
+    with ExitStack() as made:
+        default = default_contestant(run, check, made)
+        canary = canary_contestant(run, store)
+        contestants = [incumbent]
+        if isinstance(default, Contestant):
+            contestants.append(default)
+        if canary is not None:
+            contestants.append(canary[1])
+        outcome = _raced(run, tuple(contestants), check)
     canary_id = None if canary is None else canary[0].id
     keep(run.database, kernel.id, outcome, canary_id, canary_races, note)
     return kernel.id

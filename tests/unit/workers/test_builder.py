@@ -20,6 +20,7 @@ from tuner.spaces.by_target import space_of
 from tuner.workers.fleet.builder import Builder, Compiler
 from tuner.workers.fleet.handoff import HandoffQueue
 from tuner.workers.fleet.messages import BuildRequest, Library, Limits
+from tuner.workers.fleet.shipping import discard
 
 pytestmark = pytest.mark.slow
 
@@ -49,9 +50,11 @@ def test_a_killed_compiler_is_no_fault_of_the_candidate(
     assert isinstance(first, Library)
     assert sorted(path.suffix for path in tmp_path.glob("[!.]*")) == [".so"]
     assert builder.build(PROBLEM, replace(DEFAULT, number=1)) == first
-    kept = builder.build(PROBLEM, replace(DEFAULT, keep=True))
-    assert kept == first
-    assert sorted(path.suffix for path in tmp_path.glob("[!.]*")) == [".json", ".o", ".so"]
+    kept = builder.build(PROBLEM, replace(DEFAULT, keep="kept"))
+    assert isinstance(kept, Library) and kept.sha256 == first.sha256
+    files = sorted((tmp_path / "kept").iterdir())
+    assert [path.suffix for path in files] == [".json", ".o", ".so"]
+    assert kept.path == str(files[2])
 
     assert builder.pid is not None
     os.kill(builder.pid, signal.SIGSTOP)  # so that it surely dies while it has work
@@ -79,14 +82,13 @@ def test_a_finalist_is_what_a_fresh_compiler_makes_of_it(
     assert isinstance(timed, Library)
     for path in tmp_path.glob("[!.]*"):
         path.unlink()  # as the driver does with what was timed
-    again = builder.build(PROBLEM, replace(trial, number=0, keep=True))
-    assert again == timed
-    files = contents(tmp_path)
-    for name in files:
-        (tmp_path / name).unlink()
+    again = builder.build(PROBLEM, replace(trial, number=0, keep="kept"))
+    assert isinstance(again, Library) and again.sha256 == timed.sha256
+    files = contents(tmp_path / "kept")
+    discard(again)
     builder.start()
-    assert builder.build(PROBLEM, replace(trial, number=0, keep=True)) == timed
-    assert contents(tmp_path) == files
+    assert builder.build(PROBLEM, replace(trial, number=0, keep="kept")) == again
+    assert contents(tmp_path / "kept") == files
     assert sorted(Path(name).suffix for name in files) == [".json", ".o", ".so"]
 
 

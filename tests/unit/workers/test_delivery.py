@@ -39,7 +39,7 @@ def packing(tmp_path_factory: pytest.TempPathFactory) -> Packing:
     folder = tmp_path_factory.mktemp("built")
     problem = Problem(workload=parse_spec("softmax:M=5,N=7"), target=host_target(), threads=1)
     library = build(
-        CpuCandidateCompiler(problem), BuildRequest(number=0, config=None, keep=True), folder
+        CpuCandidateCompiler(problem), BuildRequest(number=0, config=None, keep="kept"), folder
     )
     assert isinstance(library, Library)
     object_code = Path(library.path).with_suffix(".o").read_bytes()
@@ -92,7 +92,7 @@ def test_a_kernel_that_packs_constants_is_exported_with_its_pack_function(tmp_pa
     space = compiler.space.space
     for seed in range(30):
         config = space.config(space.sample(np.random.default_rng(seed), 1)[0])
-        built = build(compiler, BuildRequest(number=1, config=config, keep=True), tmp_path)
+        built = build(compiler, BuildRequest(number=1, config=config, keep="kept"), tmp_path)
         assert isinstance(built, Library)
         library: Library = built
         schedule = json.loads(Path(library.path).with_suffix(".json").read_text())

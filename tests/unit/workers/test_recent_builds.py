@@ -166,7 +166,7 @@ def built(number: int) -> Built:
 
 def request(*knobs: int) -> ControlRequest:
     requests = tuple(
-        BuildRequest(number=place, config={"knob": knob}, keep=True)
+        BuildRequest(number=place, config={"knob": knob}, keep="kept")
         for place, knob in enumerate(knobs)
     )
     return ControlRequest(number=1, problem=PROBLEM, what=BuildFinalists(requests=requests))
