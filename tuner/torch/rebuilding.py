@@ -26,6 +26,8 @@ def rebuilt(
     for node in module.graph.nodes:
         if node.op == "placeholder":
             values[node] = graph.node_copy(node)
+            if node.target.startswith("tangents"):  # as AOTAutograd names a backward graph's
+                values[node] = graph.call_function(_plain, (values[node],))
     traced: dict[Node, Node] = {}  # of what lies otherwise: copies for PyTorch
 
     def as_traced(node: Node) -> Node:
@@ -53,6 +55,12 @@ def rebuilt(
     # The backward graph takes what regions made, and gives it to nobody else.
     graph.node_copy(end, lambda node: as_traced(node) if node.op == "placeholder" else values[node])
     return torch.fx.GraphModule(module, graph)
+
+
+def _plain(gradient: torch.Tensor) -> torch.Tensor:
+    """A gradient that lies in memory as it is. One from outside may have a bit that says that its
+    memory holds the conjugate or the negative: no trace has it, and no library sees it."""
+    return gradient.resolve_conj().resolve_neg()
 
 
 def _lying_as_traced(graph: torch.fx.Graph, value: Node, node: Node) -> Node:

@@ -9,7 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.support.torch_regions import compile_evaluated, evaluate_traced  # noqa: E402
+from tests.support.torch_libraries import by_library  # noqa: E402
+from tests.support.torch_regions import (  # noqa: E402
+    compile_evaluated,
+    compile_traced,
+    evaluate_traced,
+)
 from tuner.models.errors import ModelRefused  # noqa: E402
 from tuner.models.exported_program import read_exported  # noqa: E402
 from tuner.models.reference.evaluation import evaluate_graph  # noqa: E402
@@ -92,6 +97,44 @@ def test_a_tensor_whose_memory_holds_conjugates_stays_with_pytorch() -> None:
     compiled, backend = compile_evaluated(lambda x: x[1:] * 2 + 1)
     torch.testing.assert_close(compiled(X.conj()), X.conj()[1:] * 2 + 1)
     assert any("no plain tensor" in left.reason for left in backend.left)
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "following"),
+    [
+        (lambda x: x * x, X, lambda y: torch.view_as_real(y.conj().resolve_conj())),
+        # Of a number with no dimensions a part lies as any other number.
+        (lambda x: x.sin(), R[0, 0, 0], lambda y: torch.complex(R[0, 0, 1], y).conj().abs()),
+    ],
+)
+def test_gradients_that_are_lazily_conjugated_or_negated(
+    function: Callable[..., Any], x: Any, following: Callable[..., Any]
+) -> None:
+    compiled, backend = compile_evaluated(function)
+    gradients, bits = list[Any](), list[bool]()
+    for call in (compiled, function):
+        own = x.clone().requires_grad_()
+        result = call(own)
+        result.register_hook(lambda flowing: bits.append(flowing.is_conj() or flowing.is_neg()))
+        following(result).square().sum().backward()
+        gradients.append(own.grad)
+    assert bits == [True, True] and len(backend.regions) == 2
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.slow
+def test_libraries_take_and_give_complex_numbers() -> None:
+    """By both parts of a number, in any order of dimensions, and from any address."""
+
+    def function(x: Any, y: Any) -> Any:
+        return x * y + 1j, (x * y).abs()
+
+    compiled, _ = compile_traced(function, by_library)
+    shifted = torch.cat([Y.flatten()[:1], Y.flatten()])[1:].reshape(Y.shape)
+    assert shifted.data_ptr() % 64
+    for y in (Y, shifted, Y.permute(2, 0, 1).contiguous().permute(1, 2, 0)):
+        for got, right in zip(compiled(X, y), function(X, y), strict=True):
+            torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-5)
 
 
 class Mixer(torch.nn.Module):  # type: ignore[misc, name-defined]  # torch may be missing

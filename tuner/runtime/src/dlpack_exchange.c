@@ -24,6 +24,14 @@ static int has_strides(const TunerDLTensor *tensor, int64_t ndim, const int64_t 
   return 1;
 }
 
+enum { FLOAT = 2, COMPLEX = 5 }; /* dtype codes of DLPack */
+
+/* A complex tensor is one of floats with both parts as its last dimension. */
+static int has_dtype(const TunerDLTensor *tensor, const struct tuner_argument *argument) {
+  if (tensor->dtype_code == COMPLEX) return argument->dtype_code == FLOAT && tensor->dtype_bits == 2 * argument->dtype_bits;
+  return tensor->dtype_code == argument->dtype_code && tensor->dtype_bits == argument->dtype_bits;
+}
+
 static int call(const struct tuner_function *function, const struct tuner_binding *binding, void *const *objects, intptr_t count) {
   void *buffers[TUNER_MAX_ARGUMENTS + 1];
   const int64_t *strides = binding->strides;
@@ -39,7 +47,7 @@ static int call(const struct tuner_function *function, const struct tuner_bindin
       return tuner_fail(TUNER_ERROR_DTYPE, "%s: argument %d cannot be viewed by DLPack", function->symbol, (int)i);
     }
     const struct tuner_argument *const argument = &function->arguments[i];
-    if (tensor.dtype_code != argument->dtype_code || tensor.dtype_bits != argument->dtype_bits)
+    if (!has_dtype(&tensor, argument))
       return tuner_fail(TUNER_ERROR_DTYPE, "%s: argument %d has another dtype", function->symbol, (int)i);
     if (!argument->is_output) {
       if (!has_strides(&tensor, strides[0], strides + 1))
