@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.eval_frame import innermost_fn
 from torch._functorch.aot_autograd import make_boxed_func
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from tuner.torch.apart import Apart
 from tuner.torch.decompositions import is_training, rules, rules_without_kernels
@@ -79,6 +81,7 @@ def _static(
     observer: Observer,
     traces: TraceStore | None = None,
 ) -> Function:
+    _LazyGraphModule.force_recompile(module)  # else each call of `forward` would look for its code
     training = is_training(inputs)
     file = None if traces is None or training else traces.file(module, inputs)
     kept = None if file is None else file.load()
@@ -121,7 +124,7 @@ def _static(
             partition_fn=saved.partition,
             keep_inference_input_mutations=True,  # regions may write them themselves
         )
-        function: Function = autograd(module, inputs)
+        function: Function = innermost_fn(autograd(module, inputs))  # Dynamo keeps off what we give
         return function
 
     if file is None:
@@ -138,9 +141,10 @@ def _unless_of_pytorch(
     functional writes new tensors that it copies then, and calls the same kernels otherwise."""
 
     def function(*inputs: Any) -> Any:
-        if all(getattr(each, "is_pytorch", False) for each in functions):
-            return uncompiled(*inputs)
-        return compiled_function(*inputs)
+        for each in functions:
+            if not getattr(each, "is_pytorch", False):
+                return compiled_function(*inputs)
+        return uncompiled(*inputs)
 
     return function if functions else uncompiled
 
