@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import json
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +223,9 @@ def test_a_models_job_has_its_kernels_and_their_calls(
     job = submit_model(database, [model], host_target(), settings, seconds=30.0)
     assert job.kind == jobs.MODEL and len(job.tasks) == 2
     assert sum(job.settings["calls"].values()) == len(model.graph.nodes)
-    assert ArtifactStore(settings.artifacts).get(job.settings["model"]) == model.content
+    assert job.settings["model"] == sha256(model.content).hexdigest()
+    # Its content may be large, and whoever has submitted it makes the library.
+    assert not ArtifactStore(settings.artifacts).exists(job.settings["model"])
 
 
 def test_what_is_no_number_is_wrong() -> None:

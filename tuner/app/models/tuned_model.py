@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from tuner.app.models.command_time import CommandTime
@@ -86,11 +87,10 @@ def submit_model(
             "every output of the model is known at import, so that there is nothing to tune"
         )
     model = models[-1]
-    store, description = ArtifactStore(settings.artifacts), to_json(described(model.graph))
-    digest, described_as = store.put(model.content), store.put(description)
+    description = to_json(described(model.graph))
+    described_as = ArtifactStore(settings.artifacts).put(description)
     with database.write("submit") as session:
         targets.remember(session, target)
-        artifacts.remember(session, sha256=digest, size_bytes=len(model.content), kind="model")
         artifacts.remember(
             session, sha256=described_as, size_bytes=len(description), kind="description"
         )
@@ -108,7 +108,9 @@ def submit_model(
             seed=settings.seed,
             kind=jobs.MODEL,
             settings={
-                MODEL: digest,
+                # Nobody reads its content, as large as its weights: the job has its workloads,
+                # and whoever submits it makes the library.
+                MODEL: sha256(model.content).hexdigest(),
                 CALLS: calls.counts,
                 CHAINS: calls.chains,
                 BESIDE: calls.beside,
