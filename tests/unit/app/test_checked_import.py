@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -88,6 +90,15 @@ def test_tuning_leaves_time_for_the_export() -> None:
     assert command.tuning_s([model]) == pytest.approx(0.1)  # the defaults, then
     assert command.spare_s([model], 0.1) < -400.0  # the export is as late already
     assert CommandTime(seconds=None, clock=clock).tuning_s([model]) is None
+
+
+def test_tuning_leaves_the_time_that_an_export_of_410_mb_took() -> None:
+    """38 s of one processor, evaluations aside."""
+    model = small()
+    weights = np.broadcast_to(np.float32(1.0), (10, 3200, 3200))
+    large = replace(model, graph=replace(model.graph, constants={"w": weights}))
+    tuning_s = CommandTime(seconds=120.0, clock=Clock()).tuning_s([large])
+    assert tuning_s is not None and 70.0 < tuning_s <= 120.0 - 38.0
 
 
 def test_what_is_kept_for_races_makes_a_late_tuning_less_late() -> None:

@@ -16,7 +16,9 @@ from tuner.workers.jobs.model_library import Model
 # run it, its profile of at most two seconds, and the files.
 _EXPORT_S = 9.0
 _KERNEL_S = 0.06  # of each kernel's object, packed and renamed, in both libraries
-_BYTE_S = 1 / 25e6  # of each byte of constants: packed, written, linked and hashed
+# Of each byte of constants, which is stored, packed, written, linked, loaded and hashed several
+# times: 33 s of a processor (Zen 3) for 410 MB, and more where others keep it busy.
+_BYTE_S = 1 / 12.5e6
 _LEAST_S = 0.1  # of tuning, which then gives each kernel a single trial
 
 
