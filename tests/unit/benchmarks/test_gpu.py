@@ -27,6 +27,12 @@ from tuner.spaces.by_target import gpu_space
 from tuner.spaces.core.space import Config
 from tuner.workload.spec import parse_spec
 
+# PyTorch traces each of them for half a minute: one is enough where others wait for it.
+NETWORKS = [
+    pytest.param(race, id=race.name, marks=[pytest.mark.long] if number else [])
+    for number, race in enumerate(race for race in SUITE if isinstance(race, ModelRace))
+]
+
 
 def built(folder: Path, *, only: tuple[str, ...] = ("softmax",), candidates: int = 2) -> int:
     both, cache = ("sm_80", "sm_90"), folder.parent / "cubins"
@@ -98,9 +104,7 @@ def test_each_race_has_a_space_and_bars_for_its_architectures(race: Any) -> None
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # of PyTorch to itself
-@pytest.mark.parametrize(
-    "race", [race for race in SUITE if isinstance(race, ModelRace)], ids=lambda race: race.name
-)
+@pytest.mark.parametrize("race", NETWORKS)
 def test_a_network_is_few_kernels_and_carries_no_weights(race: ModelRace) -> None:
     pytest.importorskip("torch")
     graph = traced(race)

@@ -19,21 +19,25 @@ def mixed() -> dict[PolicyName, Course]:
     return {course.policy: course for course in mixed_lanes()}
 
 
+@pytest.mark.long
 def test_every_trial_is_measured_under_every_policy(mixed: dict[PolicyName, Course]) -> None:
     for course in mixed.values():
         for name, job in course.jobs.items():
             assert sum(hold.job == name for hold in course.holds) == job.trials
 
 
+@pytest.mark.long
 def test_fair_divides_the_lanes_time_equally(mixed: dict[PolicyName, Course]) -> None:
     assert mixed["fair"].fairness >= 0.95
     assert max(mixed, key=lambda policy: mixed[policy].fairness) == "fair"
 
 
+@pytest.mark.long
 def test_srtf_has_the_shortest_mean_completion(mixed: dict[PolicyName, Course]) -> None:
     assert min(mixed, key=lambda policy: mixed[policy].mean_completion_s) == "srtf"
 
 
+@pytest.mark.long
 def test_pack_uses_most_of_the_lanes(mixed: dict[PolicyName, Course]) -> None:
     assert max(mixed, key=lambda policy: mixed[policy].occupancy) == "pack"
 

@@ -118,7 +118,7 @@ def test_a_compiled_graph_races_with_eager_pytorch(sample: Path) -> None:
     assert 0.1 < line["speedup"] < 10
 
 
-@pytest.mark.slow  # tunes
+@pytest.mark.long  # tunes, a process per compiler
 def test_the_line_of_the_backend_counts_its_regions(
     sample: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
