@@ -237,6 +237,7 @@ def other(tmp_path: Path) -> Iterator[User]:
     yield User(tmp_path)
 
 
+@pytest.mark.long
 def test_ctrl_c_stops_cleanly_and_resume_finishes(other: User) -> None:
     process = other.start("tune", SPEC, "--trials", "40", "--seconds", "120")
     job = other.wait_for_trials(2)

@@ -49,6 +49,7 @@ def ended(folder: Path, *words: str) -> tuple[int, str, str]:
     return process.returncode, output, errors
 
 
+@pytest.mark.long
 def test_a_board_behind_a_router_is_a_device_until_its_key_is_revoked(
     tmp_path: Path, relay: subprocess.Popen[str]
 ) -> None:

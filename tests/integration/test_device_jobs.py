@@ -101,6 +101,7 @@ def lanes_of(recorded: Sequence[Trial]) -> set[str]:
     return {outcome.conditions.lane for outcome in timed}
 
 
+@pytest.mark.long
 def test_a_job_goes_on_when_its_orchestrator_and_its_device_are_killed(
     database: Database, tmp_path: Path
 ) -> None:

@@ -45,6 +45,7 @@ def wait_for(database: Database, job_id: str, count: int, process: subprocess.Po
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_killed_at_random_moments_a_job_loses_and_repeats_nothing(
     database: Database, tmp_path: Path
 ) -> None:
