@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -41,6 +40,7 @@ class Guest:
     def __init__(self, device: Device, contestant: Contestant, buffers: int) -> None:
         """`buffers`: inputs and outputs together. Raises Guilty, CudaError and NoDriver."""
         self._device, self._foreign = device, contestant.foreign
+        self._slots: list[DeviceCase] = []  # until the process ends
         self._kernel: Launched
         if contestant.launch is None:
             self._kernel = CudaLibrary(contestant.library).function(contestant.symbol)
@@ -53,12 +53,12 @@ class Guest:
         worst, earlier = 0.0, list[Case]()
         for case in cases:
             stage(f"checking {case.name} inputs")
-            with self._placed([case]) as (on_device,):
-                for poison in POISONS:
-                    try:
-                        worst = max(worst, self._ask(on_device, poison, earlier))
-                    except Guilty as guilty:
-                        raise self._reread(on_device, poison, guilty) from None
+            (on_device,) = self._placed([case])
+            for poison in POISONS:
+                try:
+                    worst = max(worst, self._ask(on_device, poison, earlier))
+                except Guilty as guilty:
+                    raise self._reread(on_device, poison, guilty) from None
             earlier.append(case)
         return worst
 
@@ -71,19 +71,19 @@ class Guest:
         scratch = self._device.allocate(WARM_BYTES)
         for number, cases in enumerate(rounds):
             poison = POISONS[number % len(POISONS)]
-            with self._placed(cases) as placed:
+            placed = self._placed(cases)
+            for on_device in placed:
+                on_device.poison(poison)
+            stage("timing")
+            if number == 0:  # which loads what the first call loads
+                self._launch(placed)
+                self._device.wait()
+            else:
+                samples.append(self._seconds(placed, scratch) / len(placed))
+            if self._foreign:
+                stage("checking the timed calls' outputs")
                 for on_device in placed:
-                    on_device.poison(poison)
-                stage("timing")
-                if number == 0:  # which loads what the first call loads
-                    self._launch(placed)
-                    self._device.wait()
-                else:
-                    samples.append(self._seconds(placed, scratch) / len(placed))
-                if self._foreign:
-                    stage("checking the timed calls' outputs")
-                    for on_device in placed:
-                        self._check(on_device, poison, earlier)
+                    self._check(on_device, poison, earlier)
             earlier += cases
         return tuple(samples)
 
@@ -124,15 +124,18 @@ class Guest:
             outputs=lambda: [array.tobytes() for array in on_device.results()],
         )
 
-    @contextmanager
-    def _placed(self, cases: Sequence[Case]) -> Iterator[list[DeviceCase]]:
-        """The cases on the device, for the block."""
-        with ExitStack() as stack:
-            placed = []
-            for case in cases:
-                placed.append(DeviceCase(self._device, case))
-                stack.callback(placed[-1].close)
-            yield placed
+    def _placed(self, cases: Sequence[Case]) -> list[DeviceCase]:
+        """The cases on the device, each where the case before it in its place was.
+
+        A kernel that keeps its outputs by address is wrong at the second case then. Were each
+        case allocated anew, the allocator would decide.
+        """
+        for place, case in enumerate(cases):
+            if place == len(self._slots):
+                self._slots.append(DeviceCase(self._device, case))
+            else:
+                self._slots[place].reload(case)
+        return self._slots[: len(cases)]
 
 
 def _foreign_kernel(contestant: Contestant, buffers: int) -> DeviceKernel:
