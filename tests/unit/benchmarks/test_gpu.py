@@ -27,7 +27,7 @@ from tuner.spaces.by_target import gpu_space
 from tuner.spaces.core.space import Config
 from tuner.workload.spec import parse_spec
 
-# PyTorch traces each of them for half a minute: one is enough where others wait for it.
+# PyTorch traces each of them for about ten seconds: one is enough where others wait for it.
 NETWORKS = [
     pytest.param(race, id=race.name, marks=[pytest.mark.long] if number else [])
     for number, race in enumerate(race for race in SUITE if isinstance(race, ModelRace))
